@@ -120,6 +120,18 @@ for how in eio end; do
 done
 say "short reads give the same text; reads that fail, and a file that is cut, an error and no text after it"
 
+# A timeline has the run's computations, and its copies if a policy copies; metrics have an address that is free.
+"$llama" "$work/tiny-F16.gguf" --tokens "$work/math-1.tokens" -n 24 --slots 8 --source read --metrics 127.0.0.1:0 \
+  --timeline "$work/timeline.json" >"$work/text" 2>"$work/stats" || fail "timeline: $(tail -n 1 "$work/stats")"
+grep -q 'metrics: http://127.0.0.1:[1-9][0-9]*/metrics' "$work/stats" || fail "metrics: $(cat "$work/stats")"
+for name in '"name":"layer 11","ph":"X"' '"name":"layer 11 expert '; do
+  grep -q "$name" "$work/timeline.json" || fail "the timeline has no $name"
+done
+[[ $(tail -n 1 "$work/timeline.json") == ']' ]] || fail "the timeline does not end"
+say "a run writes its timeline and shows its metrics"
+refused "metrics address 'here'" "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --slots 8 --metrics here
+refused 'No such file or directory' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --slots 8 --timeline "$work/absent/t.json"
+
 # Invalid input.
 refused '3 slots of each layer, accepted: 4..32' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --slots 3
 refused 'unknown eviction policy' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --slots 8 --eviction lur

@@ -90,8 +90,8 @@ struct hotset_llama {
   };
 
   explicit hotset_llama(const hotset_llama_options& o) : options(o) {
-    for (const auto** text :
-         {&options.model_path, &options.budget, &options.eviction, &options.prefetch})
+    for (const auto** text : {&options.model_path, &options.budget, &options.eviction,
+                              &options.prefetch, &options.metrics, &options.timeline})
       keep(text);
     callback->paging = this;
   }
@@ -214,6 +214,9 @@ struct hotset_llama {
     if (options.eviction != nullptr) out.eviction = options.eviction;
     if (options.prefetch != nullptr) out.prefetch = options.prefetch;
     if (options.threads > 0) out.readers = static_cast<std::size_t>(options.threads);
+    if (options.metrics != nullptr) out.view.metrics = options.metrics;
+    if (options.timeline != nullptr) out.view.timeline = options.timeline;
+    out.view.engine = "llama.cpp";
     return out;
   }
   [[nodiscard]] other_memory beside_experts(const layer_weights& weights) const {
@@ -237,6 +240,10 @@ struct hotset_llama {
                     std::to_string(slots.plan.spares) + " spare slots: " + mebibytes(slots.bytes) +
                     " of " + mebibytes(bytes_of_all(files)) + ", filled by " + from;
     if (!chosen.reason.empty()) description += "; " + chosen.reason;
+    if (experts != nullptr && !experts->metrics_url().empty())
+      description += "; metrics: " + experts->metrics_url();
+    if (experts == nullptr && !policies_asked_for().view.is_empty())
+      description += ", so there are no metrics and no timeline";
   }
   void make_stand_ins(const layer_weights& weights) {
     const auto stand_in = [&](const ggml_tensor& like) {
@@ -350,11 +357,17 @@ struct hotset_llama {
       return refuse(std::string(describe(std::exchange(outcome, status::ok))) +
                     (why.empty() ? "" : ": " + why));
     }
+    if (experts) experts->publish();
     if (experts && ++checks % reads_watch::period == 0)
       watch.look(bytes_read_from_disks(), experts->stats().bytes_filled, passed);
     return true;
   }
   const char* warning() {
+    if (experts && timeline_text.empty())
+      if (const auto failed = experts->timeline_problem()) {
+        timeline_text = failed->message;
+        return timeline_text.c_str();
+      }
     if (!watch.is_too_much(bytes_of_all(files)) || !warning_text.empty()) return nullptr;
     warning_text = "the process has read " + mebibytes(watch.read()) + " from disks while " +
                    mebibytes(watch.copied()) +
@@ -387,7 +400,8 @@ struct hotset_llama {
   std::string description{};
   reads_watch watch{};
   std::uint64_t checks = 0;
-  std::string warning_text{};  ///< empty until it was given
+  std::string warning_text{};   ///< empty until it was given
+  std::string timeline_text{};  ///< empty until it was given
 
  private:
   void keep(const char** text) {

@@ -64,6 +64,10 @@ typedef struct hotset_llama_options {
   int32_t threads;      /* reading threads; 0: 2 */
   const char* eviction; /* null: "similar_steps" */
   const char* prefetch; /* null: "next_layer_top_k", with the predictor similar-steps; "none" */
+  /* Address of an HTTP server that shows metrics to Prometheus, such as "127.0.0.1:9100"; port 0 takes any free one,
+   * and hotset_llama_describe names it. Null: none. Each paging needs an address of its own. */
+  const char* metrics;
+  const char* timeline; /* file for a timeline (Chrome trace events, for Perfetto); null: none */
 } hotset_llama_options;
 
 /* Returns null if there is no memory; attach reports invalid options. */
@@ -84,8 +88,8 @@ int hotset_llama_check(hotset_llama* paging);
 const char* hotset_llama_error(const hotset_llama* paging);
 /* A sentence: which experts have slots, how many bytes, and how "auto" came to it. Empty before attach. Never null. */
 const char* hotset_llama_describe(const hotset_llama* paging);
-/* A sentence if the process reads far more than is copied, which means that the budget is too large. It is given once:
- * then, and otherwise, null. */
+/* A sentence if the process reads far more than is copied, which means that the budget is too large, or if the timeline
+ * cannot be written. Each is given once: then, and otherwise, null. */
 const char* hotset_llama_warning(hotset_llama* paging);
 /* The version of llama.cpp that this library was built for, such as "llama.cpp 0.5.0, ggml 0.25.3". */
 const char* hotset_llama_built_for(void);

@@ -31,6 +31,8 @@ struct paging_choice {
   std::string prefetch = "next_layer_top_k";
   std::string source = "auto";
   std::int32_t readers = 2;
+  std::string metrics{};
+  std::string timeline{};
   bool verify = false;
   bool plain = false;
 };
@@ -66,6 +68,8 @@ hotset_llama_options options_of(const run_options& how, const paging_choice& cho
   out.threads = choice.readers;
   out.eviction = choice.eviction.c_str();
   out.prefetch = choice.prefetch.c_str();
+  out.metrics = choice.metrics.empty() ? nullptr : choice.metrics.c_str();
+  out.timeline = choice.timeline.empty() ? nullptr : choice.timeline.c_str();
   return out;
 }
 
@@ -116,6 +120,8 @@ run_outcome run_paged(const run_options& how, const paging_choice& choice,
   require(hotset_llama_prepare(paging.get(), &params) == 0, paging.get());
   const auto context = make_context(model, params);
   require(hotset_llama_attach(paging.get(), context.get()) == 0, paging.get());
+  if (!choice.metrics.empty())  // before the run: a scraper needs the port
+    std::fprintf(stderr, "experts: %s\n", hotset_llama_describe(paging.get()));
   auto out = run(
       *context, prompt, how, choice.verify,
       [&](const llama_batch& batch) {
@@ -190,6 +196,11 @@ int main(int argc, char** argv) {
   app.add_option("--readers", choice.readers, "threads that copy")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  app.add_option("--metrics", choice.metrics,
+                 "address that shows metrics to Prometheus, such as 127.0.0.1:9100 (port 0: any "
+                 "free port)");
+  app.add_option("--timeline", choice.timeline,
+                 "write a timeline for Perfetto, as Chrome trace events");
   app.add_flag("--verify", choice.verify,
                "then run the model without paging, and compare all outputs byte by byte");
   app.add_flag("--plain", choice.plain, "without paging, for comparison");

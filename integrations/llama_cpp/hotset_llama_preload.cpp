@@ -13,10 +13,13 @@
 ///   HOTSET_LLAMA_THREADS   reading threads, 1 to 256 (2)
 ///   HOTSET_LLAMA_EVICTION  eviction policy (similar_steps)
 ///   HOTSET_LLAMA_PREFETCH  prefetch policy, or none (next_layer_top_k)
+///   HOTSET_LLAMA_METRICS   address that shows metrics to Prometheus, such as 127.0.0.1:9100 (none)
+///   HOTSET_LLAMA_TIMELINE  file for a timeline, as Chrome trace events for Perfetto (none)
 ///   HOTSET_LLAMA_STATS     1: hits and copies of a context when it ends
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -53,7 +56,7 @@ Function* original(const char* name) {
 #define HOTSET_ORIGINAL(name) static auto* const original_##name = original<decltype(name)>(#name)
 
 struct settings {
-  std::optional<std::string> budget, eviction, prefetch;
+  std::optional<std::string> budget, eviction, prefetch, metrics, timeline;
   std::int32_t source = HOTSET_LLAMA_AUTO;
   std::int32_t threads = 0;
   bool stats = false;
@@ -62,7 +65,9 @@ struct settings {
   settings()
       : budget(variable("HOTSET_LLAMA_BUDGET")),
         eviction(variable("HOTSET_LLAMA_EVICTION")),
-        prefetch(variable("HOTSET_LLAMA_PREFETCH")) {
+        prefetch(variable("HOTSET_LLAMA_PREFETCH")),
+        metrics(variable("HOTSET_LLAMA_METRICS")),
+        timeline(variable("HOTSET_LLAMA_TIMELINE")) {
     if (const auto text = variable("HOTSET_LLAMA_SOURCE")) read_source(*text);
     if (const auto text = variable("HOTSET_LLAMA_THREADS")) read_threads(*text);
     if (const auto text = variable("HOTSET_LLAMA_STATS")) read_stats(*text);
@@ -106,6 +111,34 @@ struct paging_deleter {
 };
 using paging_handle = std::unique_ptr<hotset_llama, paging_deleter>;
 
+/// The right to the metrics and the timeline, which one context of the process has at a time.
+class view_right {
+ public:
+  view_right() : is_held_((chosen().metrics || chosen().timeline) && !taken().exchange(true)) {}
+  view_right(view_right&& other) noexcept : is_held_(std::exchange(other.is_held_, false)) {}
+  view_right& operator=(view_right&& other) noexcept {
+    std::swap(is_held_, other.is_held_);
+    return *this;
+  }
+  view_right(const view_right&) = delete;
+  view_right& operator=(const view_right&) = delete;
+  ~view_right() {
+    if (is_held_) taken() = false;
+  }
+  [[nodiscard]] bool is_held() const { return is_held_; }
+  /// Whether another context has it.
+  [[nodiscard]] bool is_elsewhere() const {
+    return !is_held_ && (chosen().metrics || chosen().timeline);
+  }
+
+ private:
+  static std::atomic<bool>& taken() {
+    static std::atomic<bool> out = false;
+    return out;
+  }
+  bool is_held_;
+};
+
 struct loaded_model {
   std::string path;
   bool computes = true;  ///< false: only its vocabulary or its sizes were loaded
@@ -113,6 +146,7 @@ struct loaded_model {
 struct paged_context {
   const llama_model* model = nullptr;
   std::string path;
+  view_right view;  ///< given back after the paging has ended
   paging_handle paging;
 };
 
@@ -140,10 +174,10 @@ class registry {
     return found == contexts_.end() ? nullptr : found->second.paging.get();
   }
   /// The caller ends the paging, outside the lock.
-  [[nodiscard]] paged_context remove(const llama_context* context) {
+  [[nodiscard]] std::optional<paged_context> remove(const llama_context* context) {
     const std::lock_guard lock(mutex_);
     auto node = contexts_.extract(context);
-    return node.empty() ? paged_context() : std::move(node.mapped());
+    return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
   }
   /// A context of the model that is still paged, or null.
   [[nodiscard]] const llama_context* context_of(const llama_model* model) const {
@@ -254,7 +288,7 @@ const char* why_plain(const llama_model* model, const llama_context_params& para
   return nullptr;
 }
 
-hotset_llama_options options_for(const std::string& path) {
+hotset_llama_options options_for(const std::string& path, bool has_view) {
   const auto text = [](const std::optional<std::string>& t) { return t ? t->c_str() : nullptr; };
   hotset_llama_options out{};
   out.struct_size = sizeof out;
@@ -264,6 +298,9 @@ hotset_llama_options options_for(const std::string& path) {
   out.threads = chosen().threads;
   out.eviction = text(chosen().eviction);
   out.prefetch = text(chosen().prefetch);
+  if (!has_view) return out;
+  out.metrics = text(chosen().metrics);
+  out.timeline = text(chosen().timeline);
   return out;
 }
 
@@ -275,7 +312,8 @@ llama_context* refuse(const std::string& path, const char* why) {
 template <class Make>
 llama_context* make_paged(const llama_model* model, const std::string& path,
                           llama_context_params params, Make make) {
-  const auto options = options_for(path);
+  view_right view;
+  const auto options = options_for(path, view.is_held());
   paging_handle paging(hotset_llama_create(&options));
   if (paging == nullptr) return refuse(path, "no memory");
   if (hotset_llama_prepare(paging.get(), &params) != 0)
@@ -289,7 +327,9 @@ llama_context* make_paged(const llama_model* model, const std::string& path,
     return nullptr;
   }
   say(path + ": " + hotset_llama_describe(paging.get()));
-  known().add(context, {model, path, std::move(paging)});
+  if (view.is_elsewhere())
+    say(path + ": no metrics and no timeline, another context of this process has them");
+  known().add(context, {model, path, std::move(view), std::move(paging)});
   return context;
 }
 
@@ -307,7 +347,9 @@ std::int32_t checked(llama_context* context, std::int32_t code) {
   return code;
 }
 
-void end_paging(const llama_context* context) { print_stats(known().remove(context)); }
+void end_paging(const llama_context* context) {
+  if (const auto ended = known().remove(context)) print_stats(*ended);
+}
 
 }  // namespace
 

@@ -41,14 +41,18 @@ result<std::unique_ptr<paged_experts>> paged_experts::create(const lab::expert_f
   const auto& plan = memory.plan;
   parts made;
   made.bytes = std::make_unique<expert_bytes>(std::move(bytes));
-  auto own = make_slots(files, shape, memory, 0, plan.slots, *made.bytes, o.readers);
+  if (!o.view.is_empty()) {
+    auto view = live_view::create(o.view, shape, o.eviction);
+    if (!view) return view.error();
+    made.view = *std::move(view);
+  }
+  auto own = make_slots(files, shape, memory, 0, plan.slots, made, o.readers);
   if (!own) return own.error();
   made.own = *std::move(own);
   if (plan.spares != 0) {
     auto of_spares = shape;
     of_spares.top_k = 1;  // there may be fewer than a token routes
-    auto spare =
-        make_slots(files, of_spares, memory, plan.slots, plan.spares, *made.bytes, o.readers);
+    auto spare = make_slots(files, of_spares, memory, plan.slots, plan.spares, made, o.readers);
     if (!spare) return spare.error();
     made.spare = *std::move(spare);
   }
@@ -76,7 +80,7 @@ paged_experts::paged_experts(const slot_plan& plan, std::size_t experts, parts m
 
 result<std::unique_ptr<paged_experts::filled_slots>> paged_experts::make_slots(
     const lab::expert_files& files, const geometry& shape, const slot_memory& memory,
-    std::int32_t first, std::int32_t count, const expert_bytes& bytes, std::size_t readers) {
+    std::int32_t first, std::int32_t count, const parts& with, std::size_t readers) {
   auto layout = pool_layout::per_layer(shape, count);
   if (!layout) return layout.error();
   std::vector<expert_layout> layouts;
@@ -93,7 +97,8 @@ result<std::unique_ptr<paged_experts::filled_slots>> paged_experts::make_slots(
   auto bank = host_slot_bank::create_over(*layout, layouts, arrays);
   if (!bank) return bank.error();
   auto out = std::make_unique<filled_slots>(filled_slots{*std::move(layout), *std::move(bank)});
-  auto backend = backend_type::create(bytes, out->bank, {.threads = readers});
+  auto backend = backend_type::create(*with.bytes, out->bank,
+                                      {.threads = readers, .observer = with.view.get()});
   if (!backend) return backend.error();
   out->backend = *std::move(backend);
   return out;
@@ -130,13 +135,43 @@ status paged_experts::visit(const routing_view& view) {
   auto code = made_.cache->resolve(kept, stream_, visit_);
   if (is_placed_) made_.bytes->request_others_after(view.layer);
   if (code == status::ok && made_.ahead) prefetch(kept);
-  if (copies != no_ticket && made_.spare->backend->wait(copies) != transfer_state::arrived)
+  if (copies != no_ticket && made_.spare->backend->fence(stream_, copies) != status::ok)
     code = status::fill_failed;
   made_.bytes->start_copies();
+  begin_computation(view);
   return code;
 }
 
+void paged_experts::begin_computation(const routing_view& view) {
+  if (!made_.view) return;
+  const auto top_k = static_cast<std::size_t>(made_.own->layout.shape().top_k);
+  computes_.emplace();
+  computes_->layer = view.layer;
+  computes_->step = view.step;
+  computes_->tokens = view.experts.size() / top_k;
+  computes_->begin = observed_clock::now();
+}
+void paged_experts::end_computation() {
+  if (!computes_) return;
+  computes_->end = observed_clock::now();
+  made_.view->on_compute(*computes_);
+  computes_.reset();
+}
+
+bool paged_experts::has_arrived(std::size_t tensor) {
+  if (!made_.view) return made_.bytes->has_arrived(tensor);
+  const auto begin = observed_clock::now();
+  const bool arrived = made_.bytes->has_arrived(tensor);
+  made_.view->on_wait({no_ticket, begin, observed_clock::now(), nullptr});
+  return arrived;
+}
+
+void paged_experts::publish() {
+  if (made_.view) made_.view->metrics().publish(*made_.cache, nullptr, stats());
+}
+
 void paged_experts::rest() {
+  end_computation();
   const auto spoiled = made_.bytes->end_visit();
   made_.cache->release(visit_, stream_);
   if (spoiled) (void)made_.cache->invalidate(*spoiled);

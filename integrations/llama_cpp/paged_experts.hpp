@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "expert_bytes.hpp"
+#include "hotset/cache/live_view.hpp"
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/routing_view.hpp"
@@ -25,6 +26,7 @@ struct paging_options {
   std::string eviction = "similar_steps";
   std::string prefetch = "next_layer_top_k";  ///< by the predictor similar-steps; "none"
   std::size_t readers = 2;                    ///< threads
+  hotset::live_view_config view{};
 };
 
 /// Experts of all layers, with layers numbered as in expert_files.
@@ -53,7 +55,7 @@ class paged_experts {
   /// each of them if the visit is placed, otherwise `computed` after each.
   [[nodiscard]] bool is_late(hotset::layer_id layer) const { return made_.bytes->is_late(layer); }
   /// Waits for the experts' bytes of this tensor. Returns false if a copy has failed.
-  [[nodiscard]] bool has_arrived(std::size_t tensor) { return made_.bytes->has_arrived(tensor); }
+  [[nodiscard]] bool has_arrived(std::size_t tensor);
   /// The layer was computed with this tensor, whose pages are in memory: its experts are copied into slots.
   void computed(hotset::layer_id layer, std::size_t tensor) {
     made_.bytes->computed(layer, tensor);
@@ -68,6 +70,14 @@ class paged_experts {
   [[nodiscard]] hotset::pager_stats stats() const;
   /// Experts copied into spare slots, of all visits.
   [[nodiscard]] std::uint64_t spared() const { return spared_; }
+  /// Shows the counters in the metrics, if there are any. Call it between the decodes.
+  void publish();
+  /// URL of the metrics; empty: none.
+  [[nodiscard]] std::string metrics_url() const { return made_.view ? made_.view->url() : ""; }
+  /// Reason why the timeline is not written, or nothing.
+  [[nodiscard]] hotset::validation timeline_problem() const {
+    return made_.view ? made_.view->problem() : std::nullopt;
+  }
 
  private:
   using backend_type = hotset::host_backend<expert_bytes>;
@@ -87,6 +97,7 @@ class paged_experts {
 
   /// The parts, made in this order.
   struct parts {
+    std::unique_ptr<hotset::live_view> view{};  ///< null: none
     std::unique_ptr<expert_bytes> bytes{};
     std::unique_ptr<filled_slots> own{};
     std::unique_ptr<filled_slots> spare{};
@@ -97,7 +108,7 @@ class paged_experts {
   paged_experts(const slot_plan& plan, std::size_t experts, parts made);
   static hotset::result<std::unique_ptr<filled_slots>> make_slots(
       const hotset::lab::expert_files& files, const hotset::geometry& shape,
-      const slot_memory& memory, std::int32_t first, std::int32_t count, const expert_bytes& bytes,
+      const slot_memory& memory, std::int32_t first, std::int32_t count, const parts& with,
       std::size_t readers);
   static hotset::result<std::optional<look_ahead>> make_look_ahead(const hotset::geometry& shape,
                                                                    const std::string& name);
@@ -107,6 +118,8 @@ class paged_experts {
   void keep_most_used(hotset::routing_view& view);
   hotset::ticket copy_to_spares(hotset::layer_id layer);
   void prefetch(const hotset::routing_view& view);
+  void begin_computation(const hotset::routing_view& view);
+  void end_computation();
 
   slot_plan plan_;
   parts made_;
@@ -120,6 +133,8 @@ class paged_experts {
   std::vector<std::int32_t>
       kept_;                  ///< [tokens x top_k] ids of the experts that take slots, otherwise -1
   std::uint64_t spared_ = 0;  ///< experts copied into spare slots, of all visits
+  /// The running computation, for the view.
+  std::optional<hotset::engine_timeline::computation> computes_{};
 };
 
 }  // namespace hotset_llama_cpp

@@ -115,6 +115,8 @@ refused "HOTSET_LLAMA_THREADS = '2x', accepted: 1..256" HOTSET_LLAMA_THREADS=2x 
 refused "HOTSET_LLAMA_THREADS = '0', accepted: 1..256" HOTSET_LLAMA_THREADS=0 "${run[@]}"
 refused "HOTSET_LLAMA_STATS = 'yes', accepted: 0, 1" HOTSET_LLAMA_STATS=yes "${run[@]}"
 refused "unknown eviction policy" HOTSET_LLAMA_EVICTION=lur "${run[@]}"
+refused "metrics address 'here'" HOTSET_LLAMA_METRICS=here HOTSET_LLAMA_BUDGET=50% "${run[@]}"
+refused "No such file or directory" HOTSET_LLAMA_TIMELINE="$work/absent/t.json" HOTSET_LLAMA_BUDGET=50% "${run[@]}"
 refused "unknown prefetch policy" HOTSET_LLAMA_PREFETCH=all "${run[@]}"
 refused "was not loaded by its path" HOTSET_LLAMA_BUDGET=50% "$work/program" stream "$work/tiny-F16.gguf"
 say "LD_PRELOAD: wrong variables are refused in one line"

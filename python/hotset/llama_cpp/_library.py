@@ -31,6 +31,8 @@ class Options(ctypes.Structure):
         ("threads", ctypes.c_int32),
         ("eviction", ctypes.c_char_p),
         ("prefetch", ctypes.c_char_p),
+        ("metrics", ctypes.c_char_p),
+        ("timeline", ctypes.c_char_p),
     ]
 
 

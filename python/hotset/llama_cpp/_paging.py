@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,7 +23,14 @@ class _Settings:
     """Checked options of `paged`."""
 
     def __init__(
-        self, budget: str, source: str, threads: int, eviction: str, prefetch: str
+        self,
+        budget: str,
+        source: str,
+        threads: int,
+        eviction: str,
+        prefetch: str,
+        metrics: Optional[str],
+        timeline: Optional[str],
     ) -> None:
         if source not in SOURCES:
             raise InvalidArgument(f"source = {source!r}, accepted: {', '.join(SOURCES)}")
@@ -33,6 +41,8 @@ class _Settings:
         self.threads = threads
         self.eviction = eviction
         self.prefetch = prefetch
+        self.metrics = metrics
+        self.timeline = timeline
 
     def options(self, path: str) -> Options:
         return Options(
@@ -43,6 +53,8 @@ class _Settings:
             threads=self.threads,
             eviction=self.eviction.encode(),
             prefetch=self.prefetch.encode(),
+            metrics=self.metrics.encode() if self.metrics else None,
+            timeline=os.fsencode(self.timeline) if self.timeline else None,
         )
 
 
@@ -206,6 +218,8 @@ def paged(
     threads: int = 2,
     eviction: str = "similar_steps",
     prefetch: str = "next_layer_top_k",
+    metrics: Optional[str] = None,
+    timeline: Optional[str] = None,
 ) -> Iterator[None]:
     """Pages each `llama_cpp.Llama` that is made inside, in any thread; a line on stderr describes
     it. Models without experts, and Llama(embedding=True), run as outside, and a line says so.
@@ -213,12 +227,15 @@ def paged(
     budget: memory of all slots of a Llama: "6GiB", "50%" of all experts, or "auto"
     source: of copies: "mapped" (llama.cpp's mapping of the file), "read", "direct", "uring", "auto"
     threads: that read
+    metrics: address that shows metrics to Prometheus, such as "127.0.0.1:9100"; port 0: any free
+        one. Each Llama needs an address of its own
+    timeline: file for a timeline, as Chrome trace events for Perfetto
 
     Raises InvalidArgument, InvalidConfig (another llama.cpp; from Llama(): experts that cannot be
     paged), Error (no library). Calls of a Llama raise FillFailed if a copy fails."""
     library()
     context = functools.partial(
-        _PagedContext, _Settings(budget, source, threads, eviction, prefetch)
+        _PagedContext, _Settings(budget, source, threads, eviction, prefetch, metrics, timeline)
     )
     outer = _internals.LlamaModel, _internals.LlamaContext
     _internals.LlamaModel, _internals.LlamaContext = _PagedModel, context

@@ -28,6 +28,8 @@ def _parser() -> argparse.ArgumentParser:
         ("threads", 2, "reading threads, 1 to 256"),
         ("eviction", "similar_steps", "eviction policy"),
         ("prefetch", "next_layer_top_k", "prefetch policy, or none"),
+        ("metrics", "", "address that shows metrics to Prometheus, such as 127.0.0.1:9100"),
+        ("timeline", "", "file for a timeline, as Chrome trace events for Perfetto"),
     ):
         out.add_argument(
             f"--hotset-{name}",
@@ -35,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
             default=default,
             type=type(default),
             metavar=name.upper(),
-            help=f"{text} (default: {default})",
+            help=f"{text} (default: {default or 'none'})",
         )
     return out
 
