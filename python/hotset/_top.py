@@ -191,10 +191,9 @@ def _share(part: float, whole: float) -> str:
 
 
 def _seconds(value: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if value >= scale or unit == "us":
-            return _number("{:,.3g} " + unit if value < 1000 * scale else "{:,.0f} " + unit, value / scale)
-    return "-"
+    unit, scale = next((pair for pair in (("s", 1.0), ("ms", 1e-3)) if value >= pair[1]), ("us", 1e-6))
+    value /= scale
+    return _number(f"{{:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}} {unit}", value)
 
 
 def _quantile(q: float, counts: Sequence[tuple[float, float]]) -> str:
@@ -303,12 +302,12 @@ def _layers(history: History, most: int) -> Iterator[Line]:
     if not rows or most < 1:
         return
     yield Line("")
-    yield Line(f"{'layers, most misses':<24}{'hit rate now':>14}{'since start':>14}  misses/s", "title")
+    yield Line(f"{'most misses':<24}{'hit rate now':>14}{'since start':>14}  misses/s", "title")
     rows.sort(key=lambda row: -row[0])
     for missed, layer, now, since in rows[:most]:
         now_text = _share(*now)
         more = f"{_bar(missed, rows[0][0])} {(now[1] - now[0]) / history.seconds:,.1f}" if now_text != "-" else ""
-        yield _row(layer, now_text, _share(*since), more)
+        yield _row("layer " + layer, now_text, _share(*since), more)
 
 
 def frame(history: History, source: str, height: Optional[int] = None, trouble: str = "") -> list[Line]:
