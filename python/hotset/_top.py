@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hotset top`: a terminal view of a running engine's metrics, from its Prometheus page or from a file with such text."""
+"""`hotset top`: a terminal view of a running engine's metrics, from its Prometheus page or from a file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Page:
 
 
 def parse(text: str, source: str, at: float) -> Page:
-    """Reads Prometheus text (exposition format 0.0.4); samples of other programs are skipped. Raises InvalidArgument."""
+    """Reads Prometheus text (exposition format 0.0.4), without other programs' samples. Raises InvalidArgument."""
     samples: dict[str, list[tuple[Labels, float]]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.startswith("hotset_"):
@@ -171,7 +171,7 @@ def quantile(q: float, counts: Sequence[tuple[float, float]]) -> float:
     return math.inf
 
 
-# What a frame says.
+# Frames.
 
 
 class Line(NamedTuple):
@@ -198,7 +198,7 @@ def _seconds(value: float) -> str:
 
 def _quantile(q: float, counts: Sequence[tuple[float, float]]) -> str:
     value = quantile(q, counts)
-    return "above " + _seconds(counts[-2][0]) if math.isinf(value) else _seconds(value)
+    return "> " + _seconds(counts[-2][0]) if math.isinf(value) else _seconds(value)
 
 
 def _bytes(value: float, base: int, units: Sequence[str]) -> str:
@@ -295,10 +295,10 @@ def _layers(history: History, most: int) -> Iterator[Line]:
     page = history.newest
     rows = []
     for layer in page.values("accesses_by_layer_total", "layer"):
-        hits, accesses = ((n, history.change(n, layer=layer)) for n in ("hits_by_layer_total", "accesses_by_layer_total"))
-        now = (hits[1], accesses[1])
-        since = (page.total(hits[0], layer=layer), page.total(accesses[0], layer=layer))
-        rows.append((now[1] - now[0] if accesses[1] > 0 else since[1] - since[0], layer, now, since))
+        names = ("hits_by_layer_total", "accesses_by_layer_total")
+        now, since = ([of(name, layer=layer) for name in names] for of in (history.change, page.total))
+        hits, accesses = now if now[1] > 0 else since
+        rows.append((accesses - hits, layer, now, since))
     if not rows or most < 1:
         return
     yield Line("")
@@ -423,7 +423,7 @@ def main(words: Sequence[str]) -> int:
         "hotset top --once --window 1 http://127.0.0.1:9100/metrics",
     )
     parser.add_argument(
-        "source", metavar="FILE|URL", help="Prometheus text of the engine: http://, https://, or a file that it rewrites"
+        "source", metavar="FILE|URL", help="Prometheus text of the engine: a URL, or a file that it rewrites"
     )
     parser.add_argument("--once", action="store_true", help="print one frame as plain text after --window, and end")
     parser.number("--window", 2.0, 0.0, 3600.0, "seconds of the column 'now'; 0 with --once: no such column's values")

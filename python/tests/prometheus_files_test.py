@@ -26,8 +26,8 @@ def expressions():
 
 def listed():
     """The metrics of docs/metrics.md with their labels; a histogram has three names."""
-    rows = re.findall(r"^\| `(hotset_\w+)` \| (\w+) \|[^|]*\|([^|]*)\|", (ROOT / "docs" / "metrics.md").read_text(), re.M)
-    for name, kind, labels in rows:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    for name, kind, labels in re.findall(r"^\| `(hotset_\w+)` \| (\w+) \|[^|]*\|([^|]*)\|", page, re.M):
         for suffix in ("_bucket", "_sum", "_count") if kind == "histogram" else ("",):
             yield name + suffix, set(re.findall(r"`(\w+)`", labels))
 

@@ -72,7 +72,7 @@ def test_a_frame_compares_the_last_seconds_with_all_since_the_start():
     assert found["waited for copies"] == ["50.0 %", "6.00 s"]
     assert found["demand bytes"] == ["3.0 MB/s", "36.0 MB"]
     assert found["demand copy, median"] == ["5.50 ms", "5.50 ms"]
-    assert found["demand copy, p99"] == ["above 10.0 ms", "above 10.0 ms"]
+    assert found["demand copy, p99"] == ["> 10.0 ms", "> 10.0 ms"]
     assert found["slots"] == ["8", "of 32", "[#####...............]"]
     assert found["resident"] == ["6", "of 8", "[###############.....]"]
     assert found["budget"] == ["512 B", "of 1.0 KiB", "[##########..........]"]
