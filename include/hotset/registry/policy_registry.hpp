@@ -33,13 +33,13 @@ extern template class pager<any_eviction_policy, any_admission_policy, any_miss_
 /// Parts of a pager, by name.
 struct pager_request {
   std::string eviction = "lru";
-  std::optional<any_eviction_policy::config> own_eviction{};  ///< replaces `eviction`
   std::string admission = "always";
   pool_layout layout;
   visit_split split = visit_split::by_token;
   std::optional<any_miss_policy::config> miss{};  ///< none: fetch
   prefetch_guard guard = prefetch_guard::named;
   removal_listener removals{};
+  std::optional<any_eviction_policy::config> own_eviction{};  ///< replaces `eviction`
 };
 
 /// An eviction policy by name, its traits, and how it is built. A row without `make` cannot serve a pager.
