@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
-from hotset import _top, importers
+from hotset import _plot, _top, importers
 from hotset._errors import InvalidArgument, InvalidConfig
 from hotset.studies import (
     _console,
@@ -605,6 +605,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "coactivation": _coactivation,
     "convert": _convert,
     "diff": _diff,
+    "plot": _plot.plot,
     "select-experts": _select_experts,
     "top": _top.main,
     "train-gate": _train_gate,

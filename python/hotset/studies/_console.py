@@ -303,6 +303,11 @@ def guarded(body: Callable[[], int]) -> int:
         return _failed(f"{bad.filename}: {bad.strerror}" if bad.filename else str(bad), FAILURE)
 
 
+def note(message: str) -> None:
+    """One line on standard error that is no error."""
+    sys.stderr.write(f"hotset: note: {shown(message, 4096)}\n")
+
+
 def _code_of(bad: Error) -> int:
     if isinstance(bad, InvalidConfig):
         return USAGE
