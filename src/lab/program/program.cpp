@@ -16,6 +16,7 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/help.hpp"
+#include "lab/reports/generator.hpp"
 
 namespace {
 
@@ -115,6 +116,7 @@ int guarded(int argc, char** argv) {
 int hotset::run_program(int argc, char** argv) noexcept {
   try {
     lab::end_cleanly_at_signals();
+    lab::set_command(argc, argv);
     return guarded(argc, argv);
   } catch (...) {
     return failure;

@@ -31,6 +31,7 @@
 #include "lab/sizes.hpp"
 #include "lab/studies/rank.hpp"
 #include "lab/studies/until.hpp"
+#include "lab/traces/trace_hash.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -135,6 +136,9 @@ lab::sweep_request request_of(const simulate_options& options) {
   return request;
 }
 
+lab::sweep_result& sweep_of(lab::sweep_result& result) { return result; }
+lab::sweep_result& sweep_of(lab::ranking& result) { return result.sweep; }
+
 /// Calls `replay` for each trace in turn. Errors name its file.
 template <class Result, class Replay>
 std::vector<Result> replay_each(const simulate_options& options, lab::sweep_request request,
@@ -146,6 +150,7 @@ std::vector<Result> replay_each(const simulate_options& options, lab::sweep_requ
     request.progress = progress.report();
     try {
       results.push_back(replay(opened.trace, request));
+      if (options.as_json) sweep_of(results.back()).trace_hash = lab::trace_hash(opened.trace);
     } catch (const trace_error& error) {
       throw trace_error(with_path(opened.path, error.what()));
     } catch (const lab::infeasible_error& error) {
@@ -192,16 +197,13 @@ class trace_output {
   std::ostream stream_{nullptr};
 };
 
-const lab::sweep_result& sweep_of(const lab::sweep_result& result) { return result; }
-const lab::sweep_result& sweep_of(const lab::ranking& result) { return result.sweep; }
-
 /// Runs sweeps or rankings, and reports notes that the output has no field for.
 template <class Result>
-int finish(output_file& out, const std::vector<Result>& results, const simulate_options& options,
+int finish(output_file& out, std::vector<Result> results, const simulate_options& options,
            const lab::table_view& view) {
   out.finish(text_of(results, options, view));
   if (!options.as_json && !options.as_csv) return ok;
-  for (const auto& one : results) report_notes_of(sweep_of(one));
+  for (auto& one : results) report_notes_of(sweep_of(one));
   return ok;
 }
 
@@ -218,22 +220,22 @@ int simulate(const simulate_options& options) {
   std::optional<opened_trace> lessons;
   if (!options.lessons.empty()) lessons = open_input(options.lessons, options.reading);
   if (lessons) request.lessons = &lessons->trace;
-  const auto sweeps = replay_each<lab::sweep_result>(
+  auto sweeps = replay_each<lab::sweep_result>(
       options, std::move(request), [&](const routing_trace& trace, const auto& asked) {
         return options.until.empty() ? lab::run_sweep(trace, asked)
                                      : lab::run_until(trace, asked, options.until);
       });
   decisions.commit();
   timeline.commit();
-  return finish(out, sweeps, options, view);
+  return finish(out, std::move(sweeps), options, view);
 }
 
 int rank(const simulate_options& options) {
   auto request = request_of(options);
   const auto view = checked(options.table, {}, !options.out.empty());
   output_file out(options.out);
-  const auto rankings = replay_each<lab::ranking>(options, std::move(request), lab::rank_policies);
-  return finish(out, rankings, options, view);
+  auto rankings = replay_each<lab::ranking>(options, std::move(request), lab::rank_policies);
+  return finish(out, std::move(rankings), options, view);
 }
 
 void add_what(CLI::App& app, simulate_options& options) {

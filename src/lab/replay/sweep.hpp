@@ -94,6 +94,7 @@ struct sweep_result {
   /// Runs left out because the trace lacks data, with the reason.
   std::vector<std::string> not_replayed{};
   bool sized = true;  ///< whether the bytes of an expert are known; else each expert counts as 1
+  std::optional<std::uint64_t> trace_hash{};  ///< set by callers that write it
 
   [[nodiscard]] std::uint64_t experts_total() const {
     return static_cast<std::uint64_t>(layers) * static_cast<std::uint64_t>(experts);

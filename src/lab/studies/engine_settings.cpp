@@ -13,6 +13,7 @@
 #include "hotset/core/numbers/units.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/shell_word.hpp"
 #include "lab/sizes.hpp"
 #include "lab/studies/device_share.hpp"
 #include "lab/studies/llama_setting.hpp"
@@ -324,17 +325,6 @@ std::string add_hotset(memory_plan& plan) {
 }
 
 }  // namespace
-
-std::string shell_word(const std::string& path) {
-  const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("./_-+=,:@").find(c) != std::string_view::npos;
-  };
-  if (!path.empty() && std::ranges::all_of(path, is_plain)) return path;
-  std::string out = "'";
-  for (const char c : path) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 std::uint64_t beside_experts(const plan_request& r) noexcept {
   return r.model.resident_bytes + r.concurrency * r.model.kv_bytes(r.context);

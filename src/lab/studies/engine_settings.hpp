@@ -20,9 +20,6 @@ namespace hotset::lab {
 /// Bytes of full windows and recurrent state per session, independent of its length.
 [[nodiscard]] std::uint64_t fixed_session_bytes(const plan_request& request) noexcept;
 
-/// A file's name as a shell's word.
-[[nodiscard]] std::string shell_word(const std::string& path);
-
 /// Bytes of host memory that an engine needs beside the experts, if the processor computes.
 [[nodiscard]] std::uint64_t beside_experts(const plan_request& request) noexcept;
 /// A setting without text: the processor computes everything, and experts that memory does not hold are on disk.

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "hotset/core/numbers/units.hpp"
+#include "lab/files/shell_word.hpp"
 #include "lab/sizes.hpp"
 #include "lab/studies/engine_settings.hpp"
 #include "lab/studies/throughput.hpp"
