@@ -139,7 +139,7 @@ TEST(prometheus, the_text_is_this) {
 TEST(prometheus, counts_by_kind_and_by_layer_have_families_of_their_own) {
   pager_stats stats;
   stats.by_kind = {access_counts{10, 4, 0}, access_counts{20, 5, 0}, access_counts{30, 6, 0}};
-  stats.per_layer = {{1, 2, 3}, {4, 5, 6}};
+  stats.per_layer = {{{1, 2, 3}}, {{4, 5, 6}}};
   const auto found = parse(prometheus_text(stats, {{"cache", "a"}}));
   EXPECT_EQ(found["hotset_accesses_by_kind_total{cache=a,kind=decode}"], 10U);
   EXPECT_EQ(found["hotset_hits_by_kind_total{cache=a,kind=decode}"], 4U);

@@ -71,7 +71,7 @@ TEST(hand_walked, the_event_atomic_toy_has_12_hits_and_18_misses_of_30) {
   EXPECT_EQ(s.compulsory_misses, 12U);
   EXPECT_EQ(s.collision_misses, 0U);
   EXPECT_EQ(s.steps_with_miss, 5U);
-  for (const auto& layer : s.per_layer) EXPECT_EQ(layer, (access_counts{10, 4}));
+  for (const auto& layer : s.per_layer) EXPECT_EQ(layer, (layer_counts{{10, 4}, 4, 6}));
 }
 
 // Access by access, 0 would be evicted for 2 before the lookup of 0: {2,0} then has no hit.

@@ -32,7 +32,7 @@ TEST(pager_stats, accesses_are_counted_by_request_class_and_layer) {
   EXPECT_EQ(s.by_kind[0], (access_counts{2, 1}));
   EXPECT_EQ(s.by_kind[1], (access_counts{4, 0}));
   EXPECT_EQ(s.by_kind[2], (access_counts{2, 0}));
-  EXPECT_THAT(s.per_layer, ElementsAre(access_counts{6, 1}, access_counts{2, 0}));
+  EXPECT_THAT(s.per_layer, ElementsAre(layer_counts{{6, 1}, 5, 50}, layer_counts{{2, 0}, 2, 60}));
   EXPECT_EQ(s.accesses, 8U);
   EXPECT_EQ(s.hits, 1U);
   EXPECT_EQ(s.misses, 7U);

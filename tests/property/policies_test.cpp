@@ -311,6 +311,15 @@ void expect_conserved(const pager_stats& s) {
   };
   EXPECT_EQ(sum(s.by_kind), (access_counts{s.accesses, s.hits}));
   EXPECT_EQ(sum(s.per_layer), (access_counts{s.accesses, s.hits}));
+  layer_counts layers;
+  for (const auto& one : s.per_layer) {
+    layers.compulsory += one.compulsory;
+    layers.collisions += one.collisions;
+    layers.bytes_filled += one.bytes_filled;
+  }
+  EXPECT_EQ(layers.compulsory, s.compulsory_misses);
+  EXPECT_EQ(layers.collisions, s.collision_misses);
+  EXPECT_EQ(layers.bytes_filled, s.bytes_filled);
 }
 
 TEST(policies, counts_add_up) {

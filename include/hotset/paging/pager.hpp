@@ -237,10 +237,8 @@ class pager {
   /// its visit does not use the slot. Ignored if the slot was reused since.
   void cancelled(slot_id slot, std::uint32_t generation) noexcept {
     if (!parts_.held.awaits(slot, generation)) return;
-    if (parts_.held.settle_prefetch(slot)) {
-      ++parts_.ledger.totals.cancelled_prefetches;
-      parts_.ledger.totals.bytes_prefetch_cancelled += parts_.held.bytes_in(slot);
-    }
+    if (parts_.held.settle_prefetch(slot))
+      parts_.ledger.cancelled(parts_.held[slot].key.layer, parts_.held.bytes_in(slot));
     parts_.release(slot, loss::taken_back);
   }
   /// Reports that a copy failed: the slot becomes free and no row names it. Ignored if the slot was reused since. A

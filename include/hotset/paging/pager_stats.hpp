@@ -18,6 +18,13 @@ struct access_counts {
   friend bool operator==(const access_counts&, const access_counts&) = default;
 };
 
+/// Uses and copies of one layer.
+struct layer_counts : access_counts {
+  std::uint64_t compulsory = 0;    ///< compulsory misses
+  std::uint64_t bytes_filled = 0;  ///< as pager_stats::bytes_filled
+  friend bool operator==(const layer_counts&, const layer_counts&) = default;
+};
+
 /// Counts since the pager was created or its statistics were cleared.
 struct pager_stats {
   std::uint64_t visits = 0;
@@ -61,7 +68,7 @@ struct pager_stats {
   std::uint64_t steps = 0;
   std::uint64_t steps_with_miss = 0;
   std::array<access_counts, 3> by_kind{};  ///< by request_class
-  std::vector<access_counts> per_layer{};
+  std::vector<layer_counts> per_layer{};
 
   /// Speculative bytes that are outstanding or not used yet.
   [[nodiscard]] std::uint64_t bytes_prefetch_pending() const noexcept {

@@ -235,7 +235,9 @@ class speculation {
     parts.held.await(f);
     parts.speculated = true;
     auto& totals = parts.ledger.totals;
-    (f.speculative ? totals.bytes_prefetched : totals.bytes_warm) += parts.held.bytes_in(f.slot);
+    const auto bytes = parts.held.bytes_in(f.slot);
+    (f.speculative ? totals.bytes_prefetched : totals.bytes_warm) += bytes;
+    parts.ledger.filled(f.key.layer, bytes);
     ++totals.speculative_fills;
     if (!f.speculative) parts.ledger.saw(f.key);  // the key was used in an earlier run
   }

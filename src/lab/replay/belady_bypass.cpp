@@ -89,7 +89,7 @@ std::size_t belady_bypass::use(const routing_view& view,
     if (residents_.test(slot)) continue;
     residents_.set(slot);
     fills_.push_back({.key = {view.layer, expert}, .slot = slot});
-    count_miss(slot, view.step);
+    count_miss(slot, view.step, stats_.per_layer[index_of(view.layer)]);
   }
   order_.on_visit({.context = context, .used = used_, .fills = fills_, .experts = experts});
   pools_[context.pool].used += fills_.size();
@@ -104,9 +104,13 @@ visit_context belady_bypass::context_of(const routing_view& view) const noexcept
           .kind = view.kind};
 }
 
-void belady_bypass::count_miss(slot_id slot, step_id step) noexcept {
-  stats_.compulsory_misses += seen_[slot] == 0 ? 1U : 0U;
-  stats_.collision_misses += evicted_in_[slot] == mark_of(step) ? 1U : 0U;
+void belady_bypass::count_miss(slot_id slot, step_id step, layer_counts& of_layer) noexcept {
+  const std::uint64_t compulsory = seen_[slot] == 0 ? 1 : 0;
+  const std::uint64_t collision = evicted_in_[slot] == mark_of(step) ? 1 : 0;
+  stats_.compulsory_misses += compulsory;
+  stats_.collision_misses += collision;
+  of_layer.compulsory += compulsory;
+  of_layer.collisions += collision;
   seen_[slot] = 1;
 }
 
@@ -118,13 +122,15 @@ void belady_bypass::count_uses(const routing_view& view, std::size_t accesses,
   stats_.hits += hits;
   stats_.misses += misses;
   stats_.fills += misses;
-  stats_.bytes_demand = stats_.bytes_filled += misses * roomy_.shape().bytes_of(view.layer);
+  const auto bytes = misses * roomy_.shape().bytes_of(view.layer);
+  stats_.bytes_demand = stats_.bytes_filled += bytes;
   auto& of_kind = stats_.by_kind[static_cast<std::size_t>(view.kind)];
   of_kind.accesses += accesses;
   of_kind.hits += hits;
   auto& of_layer = stats_.per_layer[index_of(view.layer)];
   of_layer.accesses += accesses;
   of_layer.hits += hits;
+  of_layer.bytes_filled += bytes;
   if (misses != 0 && !std::exchange(step_has_miss_, true)) ++stats_.steps_with_miss;
 }
 

@@ -31,6 +31,10 @@ class belady_bypass {
   belady_bypass(const pool_layout& layout, const belady::config& known);
 
   status visit(const routing_view& view);
+  /// Whether the expert is resident between visits.
+  [[nodiscard]] bool holds(expert_key key) const {
+    return residents_.test(static_cast<slot_id>(roomy_.shape().index(key)));
+  }
   [[nodiscard]] const pager_stats& stats() const { return stats_; }
   [[nodiscard]] std::uint64_t decision_hash() const { return hash_; }
   /// Note that this is a bound, with the maximum bytes in transient slots.
@@ -46,7 +50,7 @@ class belady_bypass {
   [[nodiscard]] std::span<const expert_id> distinct(const routing_view& view) noexcept;
   std::size_t use(const routing_view& view, std::span<const expert_id> experts) noexcept;
   [[nodiscard]] visit_context context_of(const routing_view& view) const noexcept;
-  void count_miss(slot_id slot, step_id step) noexcept;
+  void count_miss(slot_id slot, step_id step, layer_counts& of_layer) noexcept;
   void count_uses(const routing_view& view, std::size_t accesses, std::size_t misses) noexcept;
   void shed(const routing_view& view) noexcept;
 

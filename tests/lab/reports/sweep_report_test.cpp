@@ -37,7 +37,7 @@ run_result run(std::string eviction, std::uint64_t fills) {
   out.stats.steps_with_miss = 4;
   out.stats.by_kind[0] = {800, 600};
   out.stats.by_kind[1] = {200, 400 - fills};
-  out.stats.per_layer = {{500, 250}, {500, 750 - fills}};
+  out.stats.per_layer = {{{500, 250}}, {{500, 750 - fills}}};
   return out;
 }
 

@@ -67,6 +67,7 @@ class visit_commit {
     });
     if (is_judged) again = demand / plan.fills().size() * ledger.visit.collisions;
     ledger.totals.bytes_demand += demand;
+    ledger.filled(context.layer, demand);
     if (plan.groups() == 1) ledger.totals.bytes_refetched += again;
   }
   /// Removes the residents that the copy replaces: its victim, and a copy of its key at lower precision. Returns true

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -34,7 +35,7 @@ class visit_ledger {
   };
 
   explicit visit_ledger(const geometry& shape)
-      : left_(shape), cells_(shape.layer_count() * kinds), collisions_(shape.layer_count(), 0) {}
+      : left_(shape), cells_(shape.layer_count() * kinds), layers_(shape.layer_count()) {}
 
   /// Classifies the misses of a visit. `missing`: positions in `plan.experts()`.
   void judge(const visit_plan& plan, std::span<const std::uint32_t> missing) noexcept {
@@ -81,6 +82,15 @@ class visit_ledger {
     }
   }
 
+  /// Records bytes that were copied, or will be, into slots of the layer.
+  void filled(layer_id layer, std::uint64_t bytes) noexcept { layers_[layer].bytes += bytes; }
+  /// Records a prefetch that was cancelled before any of its bytes moved.
+  void cancelled(layer_id layer, std::uint64_t bytes) noexcept {
+    ++totals.cancelled_prefetches;
+    totals.bytes_prefetch_cancelled += bytes;
+    layers_[layer].bytes -= bytes;
+  }
+
   /// Records that the key was used, now or in an earlier run: its next miss is not compulsory. `evicted` records this
   /// as well.
   void saw(expert_key key) noexcept { left_[key] |= used; }
@@ -114,7 +124,8 @@ class visit_ledger {
       out.visits += cell.visits;
       out.accesses += cell.accesses;
       out.misses += cell.misses;
-      for (auto* sum : {&out.by_kind[at % kinds], &out.per_layer[at / kinds]}) {
+      for (access_counts* sum : std::initializer_list<access_counts*>{&out.by_kind[at % kinds],
+                                                                      &out.per_layer[at / kinds]}) {
         sum->accesses += cell.accesses;
         sum->hits += cell.accesses - cell.misses;
       }
@@ -122,11 +133,18 @@ class visit_ledger {
     out.hits = out.accesses - out.misses;
     out.bytes_filled =
         out.bytes_demand + out.bytes_prefetched + out.bytes_warm - out.bytes_prefetch_cancelled;
-    for (const auto l : collisions_.ids()) out.per_layer[index_of(l)].collisions = collisions_[l];
+    for (const auto l : layers_.ids()) {
+      auto& of_layer = out.per_layer[index_of(l)];
+      of_layer.collisions = layers_[l].collisions;
+      of_layer.compulsory = layers_[l].compulsory;
+      of_layer.bytes_filled = layers_[l].bytes;
+      out.collision_misses += of_layer.collisions;
+      out.compulsory_misses += of_layer.compulsory;
+    }
     return out;
   }
 
-  /// Totals that are counted directly. `stats` adds visits, accesses and misses from the cells.
+  /// Totals that are counted directly. `stats` adds the counts of cells and layers.
   pager_stats totals{};
   visit_counts visit{};  ///< counts of the visit being planned; the pager's parts write them
 
@@ -141,6 +159,9 @@ class visit_ledger {
   struct alignas(32) cell_counts {
     std::uint64_t visits = 0, accesses = 0, misses = 0;
   };
+  struct layer_cell {
+    std::uint64_t collisions = 0, compulsory = 0, bytes = 0;
+  };
 
   void begin_step(step_id step) noexcept {
     last_step_ = step;
@@ -148,9 +169,8 @@ class visit_ledger {
     ++totals.steps;
   }
   void count_misses(layer_id layer) noexcept {
-    totals.compulsory_misses += visit.compulsory;
-    totals.collision_misses += visit.collisions;
-    collisions_[layer] += visit.collisions;
+    layers_[layer].compulsory += visit.compulsory;
+    layers_[layer].collisions += visit.collisions;
     totals.precision_misses += visit.too_low;
     totals.bypasses += visit.bypasses;
     totals.dropped_misses += visit.dropped;
@@ -162,8 +182,8 @@ class visit_ledger {
 
   /// [keys] 2 * mark of the step of its last eviction, plus 1 if it was used before.
   per_key<std::uint64_t> left_;
-  std::vector<cell_counts> cells_;       ///< [layers][kinds]
-  per_layer<std::uint64_t> collisions_;  ///< [layers]
+  std::vector<cell_counts> cells_;  ///< [layers][kinds]
+  per_layer<layer_cell> layers_;    ///< [layers]
   step_id last_step_ = 0;
   bool step_has_miss_ = false;
 };
