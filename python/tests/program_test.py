@@ -42,7 +42,7 @@ def test_results_are_dicts(trace):
 
 def test_curve_and_plan(trace):
     curve = hotset.curve(trace)
-    assert curve["schema"] == "hotset.curve/1"
+    assert curve["schema"] == "hotset.curve/2"
     plan = hotset.plan(model="qwen3-30b-a3b", vram="24GiB")
     assert plan["schema"] == "hotset.plan/1"
 

@@ -11,12 +11,13 @@
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
 namespace hotset::lab {
 
 /// Schema name in JSON text.
-inline constexpr std::string_view curve_schema = "hotset.curve/1";
+inline constexpr std::string_view curve_schema = "hotset.curve/2";
 
 /// "exact", "shards:0.01" (a share of the keys) or "shards:8192" (at most this many keys).
 struct curve_method {
@@ -47,7 +48,16 @@ struct curve_set {
   double compulsory_misses = 0;
   std::uint32_t widest = 0;
   std::vector<pool_curve> pools{};
+  std::size_t cycle = 0;  ///< token_cycle of the trace, set by callers that show it
+  std::optional<std::uint64_t> trace_hash{};  ///< set by callers that write it
 };
+
+/// Slots of one token's cycle in a pool: those of all its experts. With fewer, a recency order evicts each expert
+/// before its next use if tokens are decoded one by one.
+[[nodiscard]] inline std::size_t token_cycle(const routing_trace& trace, cache_scope scope) {
+  const auto layers = scope == cache_scope::shared ? trace.layers : 1;
+  return static_cast<std::size_t>(layers) * static_cast<std::size_t>(trace.top_k);
+}
 
 /// Measures the curves of `eviction`, one of evictions_of_every_size(); empty: lru. The exact method measures all of
 /// them, a sample only lru.

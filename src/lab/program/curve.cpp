@@ -18,6 +18,7 @@
 #include "lab/replay/cache_size.hpp"
 #include "lab/replay/replay.hpp"
 #include "lab/reports/miss_curve_report.hpp"
+#include "lab/traces/trace_hash.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -42,6 +43,8 @@ void measure(const opened_trace& opened, const curve_options& options,
   const shown_progress shown(printable(opened.trace.name, 40));
   const auto visits = visit_sequence::create(opened.trace, options.visits);
   if (!visits) throw trace_error(with_path(opened.path, visits.error().message));
+  std::optional<std::uint64_t> hash;
+  if (options.as_json) hash = lab::trace_hash(opened.trace);
   for (const auto scope : options.scopes)
     for (const auto& method : options.methods)
       for (const auto& eviction : options.evictions) {
@@ -49,6 +52,8 @@ void measure(const opened_trace& opened, const curve_options& options,
           return lab::measure_curves(*visits, scope, method, options.seed, eviction);
         }));
         out.back().name = opened.trace.name;
+        out.back().cycle = lab::token_cycle(opened.trace, scope);
+        out.back().trace_hash = hash;
       }
 }
 
@@ -104,7 +109,7 @@ command add_curve(CLI::App& root) {
   add_expert_bytes(*app, options->expert_bytes);
   add_number(*app, "--seed", options->seed, std::uint64_t{0},
              std::numeric_limits<std::uint64_t>::max(), "seed of the sample");
-  auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.curve/1)");
+  auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.curve/2)");
   auto* csv = app->add_flag("--csv", options->as_csv, "print CSV")->excludes(json);
   add_columns(*app, options->table, lab::curve_columns())->excludes(json)->excludes(csv);
   add_out(*app, options->out);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "lab/files/input_error.hpp"
+#include "lab/reports/generator.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -48,9 +49,13 @@ row json_of(const curve_set& curves) {
     pools.push_back({{"layer", layer_of(pool)},
                      {"widest", pool.widest},
                      {"misses", std::move(misses)},
-                     {"slot_bytes", bytes_of(pool, 1)}});
+                     {"slot_bytes", bytes_of(pool, 1)},
+                     {"below_cycle", std::min(curves.cycle, pool.misses.size())}});
   }
-  row out{{"schema", curve_schema}, {"name", curves.name}, {"scope", curves.scope}};
+  row out{{"schema", curve_schema},
+          {"generator", generator_of(curves.trace_hash)},
+          {"name", curves.name},
+          {"scope", curves.scope}};
   if (names_eviction(curves)) out["eviction"] = curves.eviction;
   out.update({{"method", curves.method},
               {"replay", curves.replay},
@@ -58,6 +63,7 @@ row json_of(const curve_set& curves) {
               {"compulsory_misses", curves.compulsory_misses},
               {"widest", curves.widest},
               {"experts_total", curves.layers * curves.experts},
+              {"cycle", curves.cycle},
               {"curves", std::move(pools)}});
   return out;
 }
@@ -104,9 +110,10 @@ std::string to_csv(std::span<const curve_set> sets) {
                         {"share", share_of(slots, pool.misses.size() - 1)},
                         {"bytes", bytes_of(pool, slots)},
                         {"layers", set.layers},
-                        {"experts", set.experts}});
-  std::vector<std::string> names{"trace",  "scope", "method", "replay", "layer",  "slots",
-                                 "misses", "share", "bytes",  "layers", "experts"};
+                        {"experts", set.experts},
+                        {"below_cycle", slots < set.cycle}});
+  std::vector<std::string> names{"trace",  "scope", "method", "replay", "layer",   "slots",
+                                 "misses", "share", "bytes",  "layers", "experts", "below_cycle"};
   if (std::ranges::any_of(sets, names_eviction)) names.insert(names.begin() + 2, "eviction");
   return to_csv(names, rows);
 }
@@ -127,6 +134,12 @@ std::string to_table(const curve_set& curves, const table_view& view) {
     out += folded(fmt::format("-: fewer slots{} than the widest visit needs, {}: see hotset "
                               "simulate\n",
                               curves.pools.front().layer ? " in a layer" : "", curves.widest),
+                  view.width);
+  if (curves.pools.size() == 1 && curves.layers > 1 &&
+      rows.front()["slots"].get<std::size_t>() < curves.cycle)
+    out += folded(fmt::format("below {} slots, one token's cycle, recency orders such as lru lose "
+                              "an expert before its next use\n",
+                              curves.cycle),
                   view.width);
   return out;
 }

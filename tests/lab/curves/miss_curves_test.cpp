@@ -136,14 +136,15 @@ TEST(miss_curves, of_a_sample_of_everything_are_exact) {
 TEST(miss_curves, json_is_null_if_a_visit_does_not_fit) {
   const auto trace = support::one_layer(4, {{0, 1}, {0, 1}, {2, 1}});
   const auto json = support::json_of(curves_of(trace, "per-layer"));
-  EXPECT_EQ(json["schema"], "hotset.curve/1");
+  EXPECT_EQ(json["schema"], "hotset.curve/2");
   EXPECT_EQ(json["scope"], "per-layer");
   EXPECT_EQ(json["method"], "exact");
   EXPECT_EQ(json["accesses"], 6);
   EXPECT_EQ(json["compulsory_misses"], 3);
   EXPECT_EQ(json["widest"], 2);
-  EXPECT_EQ(json["curves"].dump(),
-            R"([{"layer":0,"widest":2,"misses":[null,null,3,3,3],"slot_bytes":null}])");
+  EXPECT_EQ(
+      json["curves"].dump(),
+      R"([{"layer":0,"widest":2,"misses":[null,null,3,3,3],"slot_bytes":null,"below_cycle":0}])");
   EXPECT_EQ(support::json_of(curves_of(trace, "shared"))["curves"][0]["layer"], nullptr);
 }
 
@@ -152,16 +153,35 @@ TEST(miss_curves, csv_begins_at_the_widest_union) {
   curves.name = "a,b";
   const std::vector<lab::curve_set> sets{curves};
   EXPECT_EQ(lab::to_csv(sets),
-            "trace,scope,method,replay,layer,slots,misses,share,bytes,layers,experts\n"
-            "\"a,b\",shared,exact,event-atomic,,2,2,0.6666666666666666,,1,3\n"
-            "\"a,b\",shared,exact,event-atomic,,3,2,1.0,,1,3\n");
+            "trace,scope,method,replay,layer,slots,misses,share,bytes,layers,experts,below_cycle\n"
+            "\"a,b\",shared,exact,event-atomic,,2,2,0.6666666666666666,,1,3,false\n"
+            "\"a,b\",shared,exact,event-atomic,,3,2,1.0,,1,3,false\n");
   auto best =
       curves_of(support::one_layer(3, {{0, 1}, {0, 1}}), "shared", "exact", false, "belady");
   best.name = "a";
   EXPECT_EQ(lab::to_csv(std::vector{best}),
-            "trace,scope,eviction,method,replay,layer,slots,misses,share,bytes,layers,experts\n"
-            "a,shared,belady,exact,event-atomic,,2,2,0.6666666666666666,,1,3\n"
-            "a,shared,belady,exact,event-atomic,,3,2,1.0,,1,3\n");
+            "trace,scope,eviction,method,replay,layer,slots,misses,share,bytes,layers,experts,"
+            "below_cycle\n"
+            "a,shared,belady,exact,event-atomic,,2,2,0.6666666666666666,,1,3,false\n"
+            "a,shared,belady,exact,event-atomic,,3,2,1.0,,1,3,false\n");
+}
+
+TEST(miss_curves, sizes_below_the_cycle_of_a_token_are_marked) {
+  const auto trace = support::random_trace(1, {.layers = 4, .experts = 16, .most_tokens = 1});
+  ASSERT_EQ(trace.top_k, 2);
+  auto shared = curves_of(trace, "shared");
+  shared.cycle = lab::token_cycle(trace, cache_scope::shared);
+  const auto json = support::json_of(shared);
+  EXPECT_EQ(json["cycle"], 4 * 2);
+  EXPECT_EQ(json["curves"][0]["below_cycle"], 8) << "0 to 7 slots";
+  const auto csv = lab::to_csv(std::vector{shared});
+  EXPECT_THAT(csv, testing::ContainsRegex(",,7,[^\n]*,true\n"));
+  EXPECT_THAT(csv, testing::ContainsRegex(",,8,[^\n]*,false\n"));
+  EXPECT_THAT(lab::to_table(shared), HasSubstr("below 8 slots, one token's cycle, "));
+  auto layers = curves_of(trace, "per-layer");
+  layers.cycle = lab::token_cycle(trace, cache_scope::per_layer);
+  EXPECT_EQ(support::json_of(layers)["cycle"], 2);
+  EXPECT_THAT(lab::to_table(layers), testing::Not(HasSubstr("cycle")));
 }
 
 TEST(miss_curves, a_table_marks_sizes_without_a_value) {

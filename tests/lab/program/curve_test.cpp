@@ -55,7 +55,7 @@ TEST_F(curve_command, has_the_bytes_of_its_slots_if_an_expert_has_some) {
   const auto root = json_of(sized + " --json");
   EXPECT_EQ(root["experts_total"], 8);
   EXPECT_EQ(root["curves"][1]["slot_bytes"], 3 << 20);
-  EXPECT_THAT(out_of(sized + " --csv"), HasSubstr(",1,3,2,0.75,9437184,2,4\n"));
+  EXPECT_THAT(out_of(sized + " --csv"), HasSubstr(",1,3,2,0.75,9437184,2,4,false\n"));
   EXPECT_EQ(run("curve t.trace --expert-bytes 2MiB").err,
             "hotset: t.trace: note: --expert-bytes replaces the sizes of the trace\n");
 }
