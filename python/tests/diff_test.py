@@ -98,7 +98,7 @@ def test_what_is_no_result_is_4_and_one_line(tmp_path, root):
 
     refused(tmp_path, 4, "diff", "a.json", "nowhere.json", None, "nowhere.json: cannot be opened")
     refuses('{"schema": ', "b.json: byte ", "not JSON")
-    refuses('{"schema":"other/1"}', "b.json: ", "other/1", "hotset.simulate/1")
+    refuses('{"schema":"other/1"}', "b.json: ", "other/1", "hotset.simulate/2")
     refuses("17", "b.json: not an object")
     refuses("[" * 1000000, "b.json: nested")
     text = json.dumps(root)

@@ -21,6 +21,7 @@
 #include "lab/files/mapped_file.hpp"
 #include "lab/files/output_file.hpp"
 #include "lab/files/program.hpp"
+#include "lab/reports/generator.hpp"
 #include "lab/reports/sweep_report.hpp"
 #include "lab/sizes.hpp"
 #include "tiny_moe/commands/commands.hpp"
@@ -196,7 +197,7 @@ CLI::App* add_evaluate(CLI::App& app, options& chosen) {
       ->check(CLI::Range(0, 1 << 20));
   add_max_tokens(*command, chosen);
   command->add_flag("--json", chosen.as_json,
-                    "print JSON (schema hotset.simulate/1) with the quality");
+                    "print JSON (schema hotset.simulate/2) with the quality");
   add_columns(*command, chosen, hotset::lab::report_columns());
   return command;
 }
@@ -428,6 +429,7 @@ int main(int argc, char** argv) {
     return code;
   };
   hotset::lab::end_cleanly_at_signals();
+  hotset::lab::set_command(argc, argv);
   const hotset::lab::kept_streams keep;
   try {
     const int code = run(argc, argv);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differences between two results of `hotset simulate --json` (schema hotset.simulate/1).
+"""Differences between two results of `hotset simulate --json` (schema hotset.simulate/2).
 
 A row is a replay, or the facts of a trace. Rows are matched by name: trace, policies, scope,
 replay, slots, budget, and other choices that are not the default; rows with equal names by their
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn, Optional, Union
 
 from hotset._errors import InvalidArgument
 
-SCHEMA = "hotset.simulate/1"
+SCHEMA = "hotset.simulate/2"
 Number = Union[int, float]
 
 _NAMED = ("eviction", "admission", "scope", "replay")
@@ -36,6 +36,10 @@ _MEASURED = frozenset(
     "ttft_s tpot_s blocking_io_s total_io_s total_s prefetch_precision prefetch_recall quality"
     " quality_full_precision lost_gate_mass forecast_confidence reached next_smaller".split()
 )
+# Counts that are null if they do not exist.
+_UNKNOWN = ("bytes_per_expert", "slots")
+# Parts whose sums are compared, and the key, which differs whenever an option does.
+_PARTS = frozenset(("windows", "by_sequence", "key"))
 _DEEPEST = 16
 
 
@@ -177,7 +181,7 @@ class _Reader:
             if result.get(choice) is not None:
                 chosen = self._text(result, choice, place)
                 words += [choice, chosen] if chosen != usual else []
-        besides = {*_NAMED, *_USUAL, "slots", "budget_bytes", "notes", "size", "share"}
+        besides = {*_NAMED, *_USUAL, *_PARTS, "slots", "budget_bytes", "notes", "size", "share"}
         self._add_row(" ".join(words), result, besides, place)
 
     def _add_row(self, name: str, value: Any, besides: set[str], place: str) -> None:
@@ -200,6 +204,8 @@ class _Reader:
         elif isinstance(value, list):
             for at, entry in enumerate(value):
                 self._add_numbers(row, f"{path}[{at}]", entry, f"{place}[{at}]", depth + 1)
+        elif value is None and path.rpartition(".")[2] in _UNKNOWN:
+            return
         elif path not in _MEASURED:
             row.numbers[path] = self._count(value, place)
         elif isinstance(value, (int, float)) and not isinstance(value, bool):

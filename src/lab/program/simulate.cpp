@@ -22,6 +22,7 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
+#include "lab/replay/finished_runs.hpp"
 #include "lab/replay/precision_ladder.hpp"
 #include "lab/replay/preset.hpp"
 #include "lab/replay/registry.hpp"
@@ -51,6 +52,8 @@ struct simulate_options {
   std::filesystem::path decisions;
   std::filesystem::path timeline;
   std::filesystem::path out;
+  std::filesystem::path resume;
+  bool progress = false;
   bool as_json = false;
   bool as_csv = false;
   table_options table;
@@ -144,10 +147,19 @@ template <class Result, class Replay>
 std::vector<Result> replay_each(const simulate_options& options, lab::sweep_request request,
                                 Replay replay) {
   std::vector<Result> results;
+  std::optional<lab::finished_runs> finished;
+  if (!options.resume.empty()) finished.emplace(options.resume, report_error);
+  if (finished) request.finished = &*finished;
+  const bool keyed = finished || (options.as_json && !options.rank);
+  request.parts = keyed;
+  std::uint64_t lessons = 0;
+  if (keyed && request.lessons != nullptr) lessons = lab::content_hash(*request.lessons);
   for (const auto& path : options.traces) {
     const auto opened = open_input(path, options.reading, options.expert_bytes);
-    progress_line progress(printable(opened.trace.name, 40));
+    if (keyed) request.inputs = lab::content_hash(opened.trace) + lessons;
+    progress_line progress(printable(opened.trace.name, 40), options.progress);
     request.progress = progress.report();
+    if (request.progress) request.running = [&](const std::string& what) { progress.note(what); };
     try {
       results.push_back(replay(opened.trace, request));
       if (options.as_json) sweep_of(results.back()).trace_hash = lab::trace_hash(opened.trace);
@@ -438,6 +450,16 @@ void add_output(CLI::App& app, simulate_options& options) {
   add_file(app, "--decisions", options.decisions,
            "write every decision as a JSON line (one trace; replays run one by one)")
       ->excludes(app.get_option("--until"));
+  app.add_option(
+         "--resume", options.resume,
+         "folder for the results of finished runs: runs found there are not replayed again, "
+         "so an interrupted command goes on when it is repeated")
+      ->type_name("FOLDER")
+      ->excludes(app.get_option("--decisions"))
+      ->excludes(app.get_option("--timeline"));
+  app.add_flag("--progress", options.progress,
+               "without a terminal, too: print the share done, the runs and the time left on "
+               "standard error every 10 s");
 }
 
 }  // namespace

@@ -89,12 +89,17 @@ event_order order_events(const visit_sequence& visits, const pool_layout& layout
 }
 
 void replay(const visit_sequence& visits, const event_order& events, erased_pager& pager,
-            decision_log* log, std::span<const std::uint64_t> pool_bytes) {
+            decision_log* log, std::span<const std::uint64_t> pool_bytes, part_counts* parts) {
   auto plan = pager.make_plan();
   const auto& layout = pager.layout();
   serve_each(visits, [&](std::size_t i) {
     auto view = visits[i];
     view.ordinal = events.ordinal(i);
+    if (parts != nullptr) {
+      parts->begin(i, [&] { return pager.stats(); });
+      const auto located = pager.located(view.layer);
+      parts->count(view, [&](expert_id e) { return located[index_of(e)] != no_slot; });
+    }
     const auto done = pager.serve(view, plan, [&](const visit_group& group) {
       if (log != nullptr) log->on_plan(group.plan());
     });
@@ -103,10 +108,19 @@ void replay(const visit_sequence& visits, const event_order& events, erased_page
                  plan.slots());
     return done;
   });
+  if (parts != nullptr) parts->finish(pager.stats());
 }
 
-void replay(const visit_sequence& visits, belady_bypass& bound) {
-  serve_each(visits, [&](std::size_t i) { return bound.visit(visits[i]); });
+void replay(const visit_sequence& visits, belady_bypass& bound, part_counts* parts) {
+  serve_each(visits, [&](std::size_t i) {
+    const auto view = visits[i];
+    if (parts != nullptr) {
+      parts->begin(i, [&] { return bound.stats(); });
+      parts->count(view, [&](expert_id e) { return bound.holds({view.layer, e}); });
+    }
+    return bound.visit(view);
+  });
+  if (parts != nullptr) parts->finish(bound.stats());
 }
 
 }  // namespace hotset::lab

@@ -15,6 +15,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "lab/replay/belady_bypass.hpp"
 #include "lab/replay/decision_log.hpp"
+#include "lab/replay/part_counts.hpp"
 
 namespace hotset::lab {
 
@@ -49,13 +50,14 @@ struct event_order {
 [[nodiscard]] event_order order_events(const visit_sequence& visits, const pool_layout& layout,
                                        bool splits, visit_split how = visit_split::by_token);
 
-/// Replays all visits, and logs every plan if there is a log. With `pool_bytes` (by pool), evicts after each visit
-/// until its pool fits the budget, sparing the experts of the visit.
+/// Replays all visits. Logs every plan if there is a log, and counts parts if `parts` is given. With `pool_bytes` (by
+/// pool), evicts after each visit until its pool fits the budget, sparing the experts of the visit.
 /// Errors: infeasible_error naming the visit and the pager's status.
 void replay(const visit_sequence& visits, const event_order& events, erased_pager& pager,
-            decision_log* log = nullptr, std::span<const std::uint64_t> pool_bytes = {});
+            decision_log* log = nullptr, std::span<const std::uint64_t> pool_bytes = {},
+            part_counts* parts = nullptr);
 /// Replays all visits; none is split.
-void replay(const visit_sequence& visits, belady_bypass& bound);
+void replay(const visit_sequence& visits, belady_bypass& bound, part_counts* parts = nullptr);
 
 /// Errors: throws infeasible_error naming visit i and the reason.
 [[noreturn]] void refuse_visit(const visit_sequence& visits, std::size_t i, status why);

@@ -69,6 +69,10 @@ status simulated_engine::visit(const routing_view& view, look_ahead& ahead) {
   transient_.begin_visit();
   const auto begin = stream_.now();
   if (releases(ahead, release_point::gate)) pre_evict(view, ahead);
+  if (parts_ != nullptr) {
+    const auto located = cache_.pager().located(view.layer);
+    parts_->count(view, [&](expert_id e) { return located[index_of(e)] != no_slot; });
+  }
   const auto done = cache_.serve(view, stream_, visit_, [&](const visit_group& group) {
     if (decisions_ != nullptr) decisions_->on_plan(group.plan());
     if (group.is_last()) prefetch(view, group.context(), ahead);
@@ -96,8 +100,10 @@ void simulated_engine::finish() noexcept {
   backend_->finish();
 }
 
-void simulated_engine::watch(decision_log* decisions, timeline* times) noexcept {
+void simulated_engine::watch(decision_log* decisions, timeline* times,
+                             part_counts* parts) noexcept {
   decisions_ = decisions;
+  parts_ = parts;
   times_ = times;
   backend_->watch(times);
 }

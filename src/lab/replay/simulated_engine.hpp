@@ -16,6 +16,7 @@
 #include "hotset/transfer/memory/transient_slots.hpp"
 #include "lab/replay/clock_stream.hpp"
 #include "lab/replay/decision_log.hpp"
+#include "lab/replay/part_counts.hpp"
 #include "lab/replay/timeline.hpp"
 #include "lab/replay/write_back_clock.hpp"
 
@@ -78,7 +79,7 @@ class simulated_engine {
   [[nodiscard]] residency_view residents(layer_id layer) const;
   /// Completes all submitted copies without time for the arithmetic.
   void finish() noexcept;
-  void watch(decision_log* decisions, timeline* times) noexcept;
+  void watch(decision_log* decisions, timeline* times, part_counts* parts = nullptr) noexcept;
 
   [[nodiscard]] pager_stats stats() const { return cache_.stats(); }
   [[nodiscard]] prefetch_queue_stats queue() const { return cache_.queue().stats(); }
@@ -107,6 +108,7 @@ class simulated_engine {
   slot_cache<erased_pager, clock_backend> cache_;
   cache_visit visit_;
   decision_log* decisions_ = nullptr;
+  part_counts* parts_ = nullptr;
   gate_mass mass_;
   // NOLINTEND(readability-identifier-naming)
 

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,11 +17,16 @@
 #include "hotset/paging/explain.hpp"
 #include "hotset/paging/residency/warm_start.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "hotset/version.hpp"
+#include "lab/files/mapped_file.hpp"
 #include "lab/replay/expert_engine.hpp"
+#include "lab/replay/finished_runs.hpp"
+#include "lab/replay/part_counts.hpp"
 #include "lab/replay/run_all.hpp"
 #include "lab/traces/expert_counts.hpp"
 #include "lab/traces/open_trace.hpp"
 #include "lab/traces/oracle_general.hpp"
+#include "lab/traces/trace_hash.hpp"
 
 namespace hotset::lab {
 
@@ -396,10 +405,24 @@ std::uint64_t slots_of(const prepared_run& run) {
   return slots;
 }
 
+std::vector<std::optional<std::uint64_t>> layer_slots_of(const prepared_run& run) {
+  const auto& layout = run.size.layout;
+  std::vector<std::optional<std::uint64_t>> out(layout.shape().layer_count());
+  if (run.plan->mode == replay_mode::deferred) return out;
+  for (const auto pool : each<pool_id>(layout.pools())) {
+    const auto& one = layout.at(pool);
+    if (one.layers.size() != 1) continue;
+    auto& slots = out[index_of(one.layers.front())];
+    slots = slots.value_or(0) + static_cast<std::uint64_t>(one.slots);
+  }
+  return out;
+}
+
 /// The run as requested, without its outcome.
 run_result result_of(const prepared_run& run) {
   const auto& plan = *run.plan;
   run_result out;
+  out.layer_slots = layer_slots_of(run);
   out.policies = plan.policies->names;
   out.scope = name_of(plan.scope);
   out.replay = name_of(plan.mode);
@@ -411,32 +434,133 @@ run_result result_of(const prepared_run& run) {
   return out;
 }
 
+/// Whether a visit hits the experts that are resident before it: then sequences can be counted.
+bool hits_are_residents(const run_plan& plan) {
+  return !plan.by_expert() && !plan.precision.several();
+}
+
 run_result execute(prepared_run run, const routing_trace& trace, const sweep_request& request,
                    std::size_t index) {
   std::optional<decision_log> log;
   if (request.decisions != nullptr) log.emplace(*request.decisions, index);
   std::optional<timeline> times;
   if (request.timeline != nullptr) times.emplace(*request.timeline);
+  std::optional<part_counts> counted;
+  if (request.parts) counted.emplace(trace, *run.visits, hits_are_residents(*run.plan));
+  auto* const parts = counted ? &*counted : nullptr;
   auto out = result_of(run);
   if (run.engine) {
-    run.engine->watch(log ? &*log : nullptr, times ? &*times : nullptr);
-    out.outcome = replay_timed(trace, *run.visits, run.events, *run.engine, run.front);
+    run.engine->watch(log ? &*log : nullptr, times ? &*times : nullptr, parts);
+    out.outcome = replay_timed(trace, *run.visits, run.events, *run.engine, run.front, parts);
     out.stats = run.engine->stats();
     out.decision_hash = run.engine->decision_hash();
   } else if (run.bound) {
-    replay(*run.visits, *run.bound);
+    replay(*run.visits, *run.bound, parts);
     out.stats = run.bound->stats();
     out.decision_hash = run.bound->decision_hash();
     run.notes.push_back(run.bound->note());
   } else {
-    replay(*run.visits, run.events, *run.pager, log ? &*log : nullptr, run.size.pool_bytes);
+    replay(*run.visits, run.events, *run.pager, log ? &*log : nullptr, run.size.pool_bytes, parts);
     out.stats = run.pager->stats();
     out.decision_hash = run.pager->decision_hash();
   }
   if (times) times->finish();
   out.notes = std::move(run.notes);
+  if (counted) {
+    out.windows = counted->take_windows();
+    out.by_sequence = counted->take_sequences();
+  }
   return out;
 }
+
+// --- keys
+
+/// Hash of the contents of files that the text of a policy names, such as learned-gate:weights=FILE.
+std::uint64_t hash_of_files(std::string_view policy) {
+  std::uint64_t hash = 0;
+  for (auto at = policy.find('='); at != std::string_view::npos; at = policy.find('=', at + 1)) {
+    const auto end = std::min(policy.find_first_of(":+", at), policy.size());
+    const auto value = policy.substr(at + 1, end - at - 1);
+    std::error_code bad;
+    if (std::filesystem::is_regular_file(value, bad)) hash += text_hash(mapped_file(value).text());
+  }
+  return hash;
+}
+
+std::string key_of(const run_plan& plan, const sweep_request& request) {
+  if (!request.inputs) return {};
+  const auto& p = plan.policies->names;
+  std::string text =
+      fmt::format("{}|{:x}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", HOTSET_VERSION,
+                  *request.inputs, p.eviction, p.admission, p.prefetch, p.guard, p.miss, p.routing,
+                  p.pre_eviction, p.predictor, p.prefetch_order, p.preset, name_of(plan.mode),
+                  name_of(plan.scope), plan.size.text, plan.precision.text);
+  for (const auto* policy : {&p.eviction, &p.admission, &p.prefetch, &p.predictor})
+    text += fmt::format("|{:x}", hash_of_files(*policy));
+  text += fmt::format("|{}|{}|{}|{}", request.warm_start, request.size_classes,
+                      static_cast<int>(request.split), request.max_tokens);
+  if (plan.link) {
+    const auto& [link, name, way, back, spares] = *plan.link;
+    const auto& costs = request.costs;
+    text += fmt::format("|{}|{}|{}|{}|{}|{}|{}|{}|{}", name, link.bytes_per_second, link.latency,
+                        link.chunk_bytes, static_cast<int>(way), back.bytes_per_second,
+                        back.latency, back.chunk_bytes, spares);
+    text += fmt::format("|{}|{}|{}|{}|{}", costs.gate, costs.per_visit, costs.per_token,
+                        costs.per_host_expert, costs.transient);
+  }
+  return fmt::format("{:016x}", text_hash(text));
+}
+
+/// Bytes of an expert if all layers agree.
+std::optional<std::uint64_t> common_bytes(const routing_trace& trace) {
+  const auto& bytes = trace.expert_bytes;
+  if (!has_bytes(trace.shape()) || bytes.empty()) return std::nullopt;
+  if (std::ranges::adjacent_find(bytes, std::not_equal_to{}) != bytes.end()) return std::nullopt;
+  return bytes.front();
+}
+
+/// Progress of a sweep: visits of all its runs, and the runs themselves. Threads: any.
+class sweep_progress {
+ public:
+  sweep_progress(const sweep_request& request, std::uint64_t visits, std::size_t runs)
+      : request_(request), visits_(visits), runs_(runs) {}
+
+  void begin(const run_plan& plan) {
+    const std::lock_guard lock(reporting_);
+    const auto& names = plan.policies->names;
+    last_ = fmt::format(", {} {}", names.preset.empty() ? names.eviction : names.preset,
+                        plan.size.text);
+    say();
+  }
+  void add_visits(std::uint64_t more) {
+    const std::lock_guard lock(reporting_);
+    report(more);
+  }
+  /// Ends runs with the visits of them that were not added.
+  void end(std::size_t runs, std::uint64_t more) {
+    const std::lock_guard lock(reporting_);
+    ended_ += runs;
+    say();
+    report(more);
+  }
+
+ private:
+  void say() const {
+    if (request_.running) request_.running(fmt::format("{} of {} runs{}", ended_, runs_, last_));
+  }
+  void report(std::uint64_t more) {
+    done_ += more;
+    if (request_.progress) request_.progress(done_, visits_);
+  }
+
+  const sweep_request& request_;
+  std::uint64_t visits_;
+  std::size_t runs_;
+  std::mutex reporting_;
+  std::uint64_t done_ = 0;
+  std::size_t ended_ = 0;
+  std::string last_{};  ///< the run that began last
+};
 
 }  // namespace
 
@@ -465,10 +589,22 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
         plans.size() == 1 ? "a run without a link" : fmt::format("{} runs", plans.size())));
   out.visits = prepared.visits(replay_mode::event_atomic).size();
   out.sized = has_bytes(trace.shape());
+  out.bytes_per_expert = common_bytes(trace);
   std::uint64_t visits = 0;
   for (const auto& plan : plans) visits += prepared.visits(plan.mode).size();
 
   std::vector<std::optional<run_result>> results(plans.size());
+  sweep_progress shown(request, visits, plans.size());
+  std::vector<std::size_t> missing;
+  std::uint64_t found = 0;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (request.finished != nullptr) results[i] = request.finished->find(key_of(plans[i], request));
+    if (results[i])
+      found += prepared.visits(plans[i].mode).size();
+    else
+      missing.push_back(i);
+  }
+  if (missing.size() < plans.size()) shown.end(plans.size() - missing.size(), found);
   std::mutex preparing;
   const auto prepare_one = [&](const run_plan& plan) -> std::optional<prepared_run> {
     const std::lock_guard lock(preparing);
@@ -480,25 +616,23 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
       return std::nullopt;
     }
   };
-  std::mutex reporting;
-  std::uint64_t done = 0;
-  const auto report = [&](std::uint64_t more) {
-    if (!request.progress) return;
-    const std::lock_guard lock(reporting);
-    done += more;
-    request.progress(done, visits);
-  };
-  run_all(plans.size(), request.decisions != nullptr ? 1U : request.jobs, [&](std::size_t i) {
-    auto run = prepare_one(plans[i]);
+  const auto jobs = request.decisions != nullptr ? 1U : request.jobs;
+  run_all(missing.size(), jobs, [&](std::size_t n) {
+    const auto i = missing[n];
+    const auto& plan = plans[i];
+    shown.begin(plan);
+    auto run = prepare_one(plan);
     std::uint64_t reported = 0;
     const auto tell = [&](std::uint64_t now, std::uint64_t) {
-      report(now - std::exchange(reported, now));
+      shown.add_visits(now - std::exchange(reported, now));
     };
     if (run) {
       const progress_scope scope(request.progress ? progress_report(tell) : progress_report());
       results[i] = execute(*std::move(run), trace, request, i);
+      results[i]->key = key_of(plan, request);
+      if (request.finished != nullptr) request.finished->keep(*results[i]);
     }
-    tell(prepared.visits(plans[i].mode).size(), visits);
+    shown.end(1, prepared.visits(plan.mode).size() - reported);
   });
 
   for (auto& result : results)

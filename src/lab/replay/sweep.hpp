@@ -2,7 +2,9 @@
 #pragma once
 /// Replays one trace under every combination of policies, scopes, sizes and replay modes.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -19,6 +21,8 @@
 #include "lab/replay/timed_replay.hpp"
 
 namespace hotset::lab {
+
+class finished_runs;
 
 /// A requested link.
 struct link_request {
@@ -56,6 +60,13 @@ struct sweep_request {
   /// A size that is too small in a scope is left out with a note, not refused, unless all are. For default sizes.
   bool leaves_out_sizes = false;
   progress_report progress{};  ///< in visits of all replays; one caller at a time
+  /// Called as a run begins or ends, with a line such as "12 of 48 runs, lfu 25%"; one caller at a time.
+  std::function<void(const std::string&)> running{};
+  bool parts = false;  ///< count windows of steps, and sequences
+  /// content_hash of the trace, with that of the lessons: results then have keys.
+  std::optional<std::uint64_t> inputs{};
+  /// Runs found there are not replayed; others are added. Needs `inputs`; no decisions, no timeline.
+  const finished_runs* finished = nullptr;
 };
 
 /// A size that run_until has found. Values are shares of hits, or seconds.
@@ -83,6 +94,12 @@ struct run_result {
   std::vector<std::string> notes{};
   std::string size{};  ///< as requested
   std::optional<found_size> found{};
+  /// Hash of all that decides the result: the trace's content, options and version, 16 hex digits; or empty.
+  std::string key{};
+  /// Slots of each layer; nothing for a layer that shares its pool. Empty: unknown.
+  std::vector<std::optional<std::uint64_t>> layer_slots{};
+  std::vector<window_counts> windows{};  ///< empty: not counted
+  std::optional<std::vector<sequence_counts>> by_sequence{};
 };
 
 /// Results of all replays of one trace.
@@ -94,7 +111,8 @@ struct sweep_result {
   /// Runs left out because the trace lacks data, with the reason.
   std::vector<std::string> not_replayed{};
   bool sized = true;  ///< whether the bytes of an expert are known; else each expert counts as 1
-  std::optional<std::uint64_t> trace_hash{};  ///< set by callers that write it
+  std::optional<std::uint64_t> bytes_per_expert{};  ///< nothing: unknown, or layers differ
+  std::optional<std::uint64_t> trace_hash{};        ///< set by callers that write it
 
   [[nodiscard]] std::uint64_t experts_total() const {
     return static_cast<std::uint64_t>(layers) * static_cast<std::uint64_t>(experts);

@@ -347,7 +347,7 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
 
 replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,
                             const event_order& events, simulated_engine& engine,
-                            const replay_front& front) {
+                            const replay_front& front, part_counts* parts) {
   if (const auto bad = check_front(trace, front)) throw usage_error(bad->message);
   front_of_trace front_end(trace, visits, front);
   if (const auto done = engine.warm(front.start); done != status::ok)
@@ -362,6 +362,7 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
   progress bar(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
     bar.at(i);
+    if (parts != nullptr) parts->begin(i, [&] { return engine.stats(); });
     const auto& v = visits.at(i);
     if (i == 0 || visits.at(i - 1).step != v.step) {
       begin = engine.stream().now();
@@ -383,6 +384,7 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
     if (ends) ends->step(v.first_row, v.rows, [&](sequence_id s) { front_end.ended(s); });
     requests.step(v.first_row, v.rows, begin, engine.stream().now());
   }
+  if (parts != nullptr) parts->finish(engine.stats());
   replay_outcome out;
   out.times.total = engine.stream().now() - start;
   out.times.blocked = engine.stream().blocked();

@@ -65,7 +65,7 @@ struct replay_outcome {
 /// infeasible_error naming the visit and the cache's status.
 [[nodiscard]] replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,
                                           const event_order& events, simulated_engine& engine,
-                                          const replay_front& front);
+                                          const replay_front& front, part_counts* parts = nullptr);
 
 /// Whether forecasts are made: a policy uses them, and the trace has what the predictor needs.
 [[nodiscard]] bool tells_of_forecasts(const routing_trace& trace, const replay_front& front);

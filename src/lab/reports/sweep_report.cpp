@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 
 #include "hotset/core/ids.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/reports/generator.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -35,15 +37,43 @@ row kinds_of(const pager_stats& stats) {
   return out;
 }
 
-row layers_of(const pager_stats& stats) {
+row layers_of(const run_result& run) {
   row out = row::array();
-  for (std::size_t layer = 0; layer < stats.per_layer.size(); ++layer) {
-    const auto& counts = stats.per_layer[layer];
+  for (std::size_t layer = 0; layer < run.stats.per_layer.size(); ++layer) {
+    const auto& counts = run.stats.per_layer[layer];
+    const auto& slots = run.layer_slots;
     out.push_back({{"layer", layer},
                    {"accesses", counts.accesses},
                    {"hits", counts.hits},
-                   {"collision_misses", counts.collisions}});
+                   {"collision_misses", counts.collisions},
+                   {"compulsory_misses", counts.compulsory},
+                   {"slots", layer < slots.size() ? or_null(slots[layer]) : row(nullptr)},
+                   {"bytes_filled", counts.bytes_filled}});
   }
+  return out;
+}
+
+row windows_of(const run_result& run) {
+  if (run.windows.empty()) return nullptr;
+  row out = row::array();
+  for (const auto& window : run.windows)
+    out.push_back({{"first_step", window.first_step},
+                   {"steps", window.steps},
+                   {"tokens", window.tokens},
+                   {"accesses", window.accesses},
+                   {"hits", window.hits},
+                   {"fills", window.fills}});
+  return out;
+}
+
+row sequences_of(const run_result& run) {
+  if (!run.by_sequence) return nullptr;
+  row out = row::array();
+  for (const auto& one : *run.by_sequence)
+    out.push_back({{"sequence", one.sequence},
+                   {"tokens", one.tokens},
+                   {"accesses", one.accesses},
+                   {"hits", one.hits}});
   return out;
 }
 
@@ -86,7 +116,7 @@ row row_of(const sweep_result& sweep, const run_result& run) {
           {"miss_free_steps", s.miss_free_steps()},
           {"steps", s.steps},
           {"by_kind", kinds_of(s)},
-          {"per_layer", layers_of(s)},
+          {"per_layer", layers_of(run)},
           {"preset", text_or_null(run.policies.preset)},
           {"prefetch", run.policies.prefetch},
           {"prefetch_guard", run.policies.guard},
@@ -129,11 +159,19 @@ row row_of(const sweep_result& sweep, const run_result& run) {
        {"share", share_of(run.slots, sweep.experts_total())},
        {"target", run.found ? row(run.found->target) : row(nullptr)},
        {"reached", run.found ? row(run.found->reached) : row(nullptr)},
-       {"next_smaller", run.found ? or_null(run.found->next_smaller) : row(nullptr)}});
+       {"next_smaller", run.found ? or_null(run.found->next_smaller) : row(nullptr)},
+       {"windows", windows_of(run)},
+       {"by_sequence", sequences_of(run)},
+       {"key", text_or_null(run.key)}});
   return out;
 }
 
-/// Flattens a row: classes of requests become members of their own, counts by layer are left out.
+/// Whether a member is for JSON alone: lists of parts, and the key.
+bool is_for_json_alone(std::string_view key) {
+  return key == "per_layer" || key == "windows" || key == "by_sequence" || key == "key";
+}
+
+/// Flattens a row: classes of requests become members of their own, nested members are left out.
 row flat(const sweep_result& sweep, const run_result& run) {
   row out{{"trace", sweep.name}};
   const auto nested = row_of(sweep, run);
@@ -144,7 +182,7 @@ row flat(const sweep_result& sweep, const run_result& run) {
         out[fmt::format("{}_accesses", name_of(kind))] = counts.accesses;
         out[fmt::format("{}_hits", name_of(kind))] = counts.hits;
       }
-    } else if (key != "per_layer") {
+    } else if (!is_for_json_alone(key)) {
       out[key] = value;
     }
   }
@@ -263,7 +301,9 @@ constexpr column run_columns[] = {
 };
 
 std::string json_lines_of(const sweep_result& sweep) {
-  row head{{"schema", simulate_schema}, {"trace", trace_to_json(sweep)}};
+  row head{{"schema", simulate_schema},
+           {"generator", generator_of(sweep.trace_hash)},
+           {"trace", trace_to_json(sweep)}};
   if (!sweep.not_replayed.empty()) head["not_replayed"] = sweep.not_replayed;
   std::vector<row> rows;
   for (const auto& run : sweep.results) rows.push_back(row_of(sweep, run));
@@ -279,7 +319,8 @@ row trace_to_json(const sweep_result& sweep) {
           {"top_k", sweep.top_k},
           {"tokens", sweep.tokens},
           {"visits", sweep.visits},
-          {"experts_total", sweep.experts_total()}};
+          {"experts_total", sweep.experts_total()},
+          {"bytes_per_expert", or_null(sweep.bytes_per_expert)}};
 }
 
 std::string title_of(const sweep_result& sweep) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Results of a sweep as JSON (schema hotset.simulate/1), CSV and a table.
+/// Results of a sweep as JSON (schema hotset.simulate/2), CSV and a table.
 
 #include <span>
 #include <string>
@@ -13,13 +13,13 @@
 namespace hotset::lab {
 
 /// Schema of the JSON text: docs/schemas/simulate.json.
-inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
+inline constexpr std::string_view simulate_schema = "hotset.simulate/2";
 
-/// {"schema", "trace": {...}, "results": [...]} with one line per replay; several sweeps give an array.
+/// {"schema", "generator", "trace": {...}, "results": [...]} with one line per replay; several sweeps give an array.
 /// Null: not measured, such as times without a link. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_json_text(std::span<const sweep_result> sweeps);
 
-/// A header and one line per replay: the trace's name, then the fields of JSON without per_layer.
+/// A header and one line per replay: the trace's name, then the fields of JSON without lists of parts and key.
 [[nodiscard]] std::string to_csv(std::span<const sweep_result> sweeps);
 
 /// A line on the trace, a line with the values common to all rows, one row per replay, then the notes. Regret is

@@ -49,6 +49,7 @@ sweep_request setting_of(sweep_request request, const run_result& run) {
   std::erase_if(request.links, [&](const auto& one) { return one.text != run.link; });
   request.jobs = 1;
   request.progress = {};
+  request.running = {};
   return request;
 }
 

@@ -24,7 +24,7 @@ class progress : public hotset_test::traced_command_line {
 
 std::set<std::string> percentages(const std::string& text, const std::string& label) {
   std::set<std::string> found;
-  const std::regex line(label + R"( \[[# ]{30}\] +([0-9]+) %)");
+  const std::regex line(label + R"( \[[# ]{12,30}\] +([0-9]+) %)");
   for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at)
     found.insert((*at)[1]);
   return found;
@@ -47,6 +47,13 @@ TEST_F(progress, moves_inside_every_long_command_and_is_cleared) {
     EXPECT_GE(percentages(text, label).size(), 2U) << text;
     EXPECT_TRUE(text.ends_with("\r\033[K")) << text;
   }
+}
+
+TEST_F(progress, of_a_sweep_names_its_runs) {
+  if (shell("script -qec true /dev/null").code != 0) GTEST_SKIP() << "no script(1) here";
+  const auto text = shown("simulate l.trace --slots 25%,50% --eviction lru,lfu --jobs 1");
+  EXPECT_THAT(text, testing::ContainsRegex("%  0 of 4 runs, lru 25%"));
+  EXPECT_THAT(text, testing::HasSubstr("100 %  4 of 4 runs, lfu 50%"));
 }
 
 TEST_F(progress, is_not_shown_without_a_terminal) {

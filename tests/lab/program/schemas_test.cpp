@@ -35,6 +35,7 @@ TEST_F(schemas, hold_for_the_output_of_every_command) {
       {"simulate", "simulate s.trace --slots 50% --link 1GB/s --prefetch next_layer_top_k"},
       {"simulate", "simulate s.trace --compare systems --slots 50% --link 1GB/s"},
       {"simulate", "simulate t.trace --until hit=50%"},
+      {"simulate", "simulate t.trace --replay deferred,per-access,expert-by-expert --budget 4MiB"},
       {"rank", "simulate t.trace --rank"},
       {"rank", "simulate t.trace s.trace --rank --slots 50%"},
       {"curve", "curve t.trace --scope shared,per-layer"},
@@ -65,8 +66,13 @@ TEST_F(schemas, notice_a_member_more_or_less_and_another_type) {
   EXPECT_THAT(changed("/results/0/hits", "7"), testing::HasSubstr("$.results[0].hits: no"));
   EXPECT_THAT(changed("/results/0/hits", -7), testing::HasSubstr("too small"));
   EXPECT_THAT(changed("/results/0/hits", nullptr), testing::HasSubstr("$.results[0].hits: no"));
+  EXPECT_THAT(changed("/generator/version", nullptr),
+              testing::HasSubstr("$.generator.version: no"));
+  EXPECT_THAT(changed("/results/0/windows/0/hits", nullptr),
+              testing::HasSubstr("$.results[0].windows[0].hits: no"));
+  EXPECT_EQ(changed("/results/0/windows", nullptr), "");
   EXPECT_THAT(changed("/results/0/scope", "mine"), testing::HasSubstr("none of"));
-  EXPECT_THAT(changed("/schema", "hotset.simulate/2"), testing::HasSubstr("another constant"));
+  EXPECT_THAT(changed("/schema", "hotset.simulate/1"), testing::HasSubstr("another constant"));
   auto less = good;
   less["results"][0].erase("misses");
   EXPECT_THAT(schema.trouble(less), testing::HasSubstr("$.results[0]: no misses"));

@@ -48,6 +48,28 @@ TEST_F(simulate, json_describes_the_replay) {
   EXPECT_EQ(run["per_layer"][1]["layer"], 1);
 }
 
+TEST_F(simulate, json_names_what_made_it) {
+  const auto root = json_of("simulate t.trace --slots '25%' --json --eviction lru");
+  const auto& made = root["generator"];
+  EXPECT_EQ(made["command"], "hotset simulate t.trace --slots 25% --json --eviction lru");
+  EXPECT_EQ("hotset " + made["version"].get<std::string>() + '\n', out_of("--version"));
+  EXPECT_THAT(made["trace_hash"].get<std::string>(), testing::MatchesRegex("[0-9a-f]{16}"));
+  EXPECT_EQ(root["trace"]["bytes_per_expert"], 1 << 20);
+  EXPECT_EQ(root["results"][0]["windows"].size(), 21U);
+  EXPECT_EQ(root["results"][0]["by_sequence"].size(), 1U);
+}
+
+TEST_F(simulate, one_trace_in_two_formats_has_one_hash) {
+  const auto hash = [&](const std::string& trace) {
+    return json_of("simulate " + trace + " --slots 50% --json")["generator"]["trace_hash"];
+  };
+  write("n.jsonl", R"({"layer":0,"experts":[0,1]}
+{"layer":1,"experts":[0,2]})");
+  (void)out_of("import n.jsonl n.trace");
+  EXPECT_EQ(hash("n.jsonl"), hash("n.trace"));
+  EXPECT_NE(hash("t.trace"), hash("n.trace"));
+}
+
 TEST_F(simulate, lists_give_every_combination_once) {
   const auto root = json_of(
       "simulate t.trace --eviction lru,lfu:history=resident --eviction belady --slots 25%,4,8 "
@@ -317,6 +339,48 @@ TEST_F(simulate, unknown_names_list_the_known_ones) {
 
 TEST_F(simulate, no_progress_line_without_a_terminal) {
   EXPECT_EQ(run("simulate t.trace --eviction lru,lfu,fifo --slots 3,4").err, "");
+}
+
+TEST_F(simulate, progress_that_is_asked_for_is_lines_without_a_terminal) {
+  EXPECT_EQ(run("simulate t.trace --eviction lru,lfu --slots 3,4 --jobs 1 --progress").err,
+            "hotset: synthetic: 100 %  4 of 4 runs, lfu 4\n");
+}
+
+// The second trace is a pipe without a writer: the program waits there and is killed.
+TEST_F(simulate, a_killed_command_goes_on_where_it_was) {
+  const std::string command =
+      "simulate t.trace u.trace --eviction lru,lfu,belady --slots 50%,75% --json --resume done";
+  make_trace("u.trace", "--zipf 2");
+  const auto whole = out_of(command);
+  EXPECT_EQ(out_of_shell("ls done | wc -l"), "12\n");
+  (void)out_of_shell("rm -r done && mv u.trace later.trace && mkfifo u.trace");
+  const auto killed = shell("'" HOTSET_CLI "' " + command + R"( >killed.json &
+    until [ "$(ls done 2>/dev/null | wc -l)" -ge 6 ] || ! kill -0 $!; do sleep 0.01; done
+    kill -9 $!
+    wait $!)");
+  EXPECT_EQ(killed.code, 128 + 9) << killed.err;
+  EXPECT_EQ(read("killed.json"), "");
+  EXPECT_EQ(out_of_shell("ls done | wc -l"), "6\n");
+  (void)out_of_shell("touch -d 2001-01-01 done/* && mv later.trace u.trace");
+  EXPECT_EQ(out_of(command), whole);
+  EXPECT_EQ(out_of_shell("find done -name '*.json' | wc -l"), "12\n");
+  EXPECT_EQ(out_of_shell("find done -name '*.json' ! -newermt 2001-01-02 | wc -l"), "6\n")
+      << "finished runs are read, not written again";
+}
+
+TEST_F(simulate, a_resumed_sweep_reports_a_damaged_file) {
+  const std::string command = "simulate t.trace --eviction lru --slots 50% --csv --resume done";
+  const auto whole = out_of(command);
+  ASSERT_EQ(out_of_shell("ls done | wc -l"), "1\n");
+  (void)out_of_shell("for f in done/*; do echo x >$f; done");
+  const auto again = run(command);
+  EXPECT_EQ(again.out, whole);
+  EXPECT_THAT(again.err, testing::MatchesRegex("hotset: done/[0-9a-f]+.json: damaged .*\n"));
+  EXPECT_EQ(run(command).err, "");
+  write("file", "");
+  refused("simulate t.trace --resume file", 2, {"file", "accepted: a folder"});
+  for (const std::string other : {"--decisions d.jsonl", "--link 1GB/s --timeline t.json"})
+    refused("simulate t.trace --resume done " + other, 2, {"excludes"});
 }
 
 // The published table for this trace; the data folder's README has its rules.

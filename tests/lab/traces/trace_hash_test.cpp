@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/traces/trace_hash.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
+#include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -42,6 +45,41 @@ TEST(trace_hash, depends_on_the_routing_alone) {
   other.expert_bytes = {5};
   EXPECT_EQ(trace_hash(other), trace_hash(good));
   EXPECT_EQ(trace_hash(good), trace_hash(trace_samples::full_trace()));
+}
+
+TEST(trace_hash, the_content_covers_the_arrays_beside_the_routing) {
+  const auto good = trace_samples::full_trace();
+  std::set<std::uint64_t> hashes{lab::content_hash(good)};
+  std::size_t traces = 1;
+  const auto expect_another = [&](auto change) {
+    auto other = good;
+    change(other);
+    hashes.insert(lab::content_hash(other));
+    EXPECT_EQ(hashes.size(), ++traces);
+  };
+  expect_another([](auto& t) { t.ids[0] = no_expert; });
+  expect_another([](auto& t) { t.kind.front() = request_class::verify; });
+  expect_another([](auto& t) { t.expert_bytes = {5}; });
+  expect_another([](auto& t) { t.weights.back() += 1; });
+  expect_another([](auto& t) { t.logits.back() += 1; });
+  expect_another([](auto& t) { t.hidden = {}; });
+  expect_another([](auto& t) { t.predictions = {}; });
+  expect_another([](auto& t) { ++t.token_ids.back(); });
+  auto renamed = good;
+  renamed.name = "another";
+  EXPECT_EQ(lab::content_hash(renamed), lab::content_hash(good));
+}
+
+TEST(trace_hash, texts_that_differ_anywhere_have_other_hashes) {
+  const std::string good(100, 'a');
+  std::set<std::uint64_t> hashes{lab::text_hash(good), lab::text_hash(good + 'a'),
+                                 lab::text_hash("")};
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    auto other = good;
+    other[i] = 'b';
+    hashes.insert(lab::text_hash(other));
+  }
+  EXPECT_EQ(hashes.size(), 103U);
 }
 
 }  // namespace
