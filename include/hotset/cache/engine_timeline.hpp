@@ -13,6 +13,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -51,7 +52,6 @@ class engine_timeline final : public transfer_observer {
   static result<std::unique_ptr<engine_timeline>> create(const std::string& path,
                                                          std::string_view process) {
     auto made = std::make_unique<engine_timeline>(checked{}, path, process);
-    made->note_failure();
     if (made->failure_ != 0) return made->unwritten();
     if (auto refused =
             detail::start_threads(made->thread_, 1, [self = made.get()] { self->loop(); }))
@@ -59,9 +59,9 @@ class engine_timeline final : public transfer_observer {
     return made;
   }
   engine_timeline(checked, const std::string& path, std::string_view process)
-      : path_(path), file_(path, std::ios::trunc), events_(file_, process) {
+      : path_(path), file_(path, std::ios::trunc), events_(lines_, process) {
     events_.track(compute_track, "engine");
-    file_.flush();
+    flush();
   }
   engine_timeline(const engine_timeline&) = delete;
   engine_timeline& operator=(const engine_timeline&) = delete;
@@ -86,6 +86,7 @@ class engine_timeline final : public transfer_observer {
     thread_.front().join();
     thread_.clear();
     events_.finish();
+    flush();
     file_.close();
     note_failure();
     if (failure_ != 0) return unwritten();
@@ -139,10 +140,17 @@ class engine_timeline final : public transfer_observer {
       lock.unlock();
       for (const auto& e : taken) write(e);
       taken.clear();
-      file_.flush();
-      note_failure();
+      flush();
       lock.lock();
     }
+  }
+  /// Writes whole lines at once: the stream's own buffer would be cut within a line.
+  void flush() {
+    const auto text = lines_.str();
+    lines_.str({});
+    file_.write(text.data(), static_cast<std::streamsize>(text.size()));
+    file_.flush();
+    note_failure();
   }
   void note_failure() {
     if (!file_ && failure_ == 0) failure_ = errno != 0 ? errno : EIO;
@@ -203,6 +211,7 @@ class engine_timeline final : public transfer_observer {
 
   std::string path_;
   std::ofstream file_;
+  std::ostringstream lines_;  ///< written events that are not in the file
   timeline_writer events_;
   observed_clock::time_point start_ = observed_clock::now();
   std::mutex mutex_;
