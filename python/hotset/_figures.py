@@ -231,8 +231,9 @@ def rank(held: Row) -> Figure:
     cells, policies = _needs(held, "cells", command), _needs(held, "policies", command)
     rows = []
     for at, cell in enumerate(cells):
+        cache = f"{_scope(cell)}, {cell['size']}"
         rows.append({
-            "mark": "room", "order": at, **_cell(cell), "cache": f"{_scope(cell)}, {cell['size']}",
+            "mark": "room", "order": at, **_cell(cell), "cache": f"{cell['trace']}: {cache}" if "trace" in cell else cache,
             "slots": cell["slots"],
         })  # fmt: skip
     for at, policy in enumerate(policies):
@@ -241,7 +242,9 @@ def rank(held: Row) -> Figure:
             rows.append({"mark": "cell", **named, **_cell(cell), "removed": removed, "misses": misses})
         rows.append({"mark": "all", **named, "removed": policy["saved"]})
     caption = "each point a cache, the line all caches together; left of -100 % is not drawn"
-    return Figure("rank", f"{_shape(held['trace'])}; {caption}", rows)
+    # Of several traces, the last ranking is over all: its cells have traces.
+    about = _shape(held["trace"]) if "trace" in held else f"over {', '.join(held['traces'])}"
+    return Figure("rank", f"{about}; {caption}", rows)
 
 
 def _scope(cell: Row) -> str:

@@ -34,6 +34,7 @@ struct command {
 
 command add_info(CLI::App& root);
 command add_simulate(CLI::App& root);
+command add_bench(CLI::App& root);
 command add_curve(CLI::App& root);
 command add_plan(CLI::App& root);
 command add_counts(CLI::App& root);

@@ -33,6 +33,7 @@ constexpr const char* footer = R"(Examples:
   hotset plan --model gpt-oss-120b --gpu rtx4090 --host-ram 64GiB
   hotset help simulate
   hotset simulate routes.csv --scope shared --budget 1500MiB,3GiB --json --out run.json
+  hotset bench traces/ --out results.csv
   hotset curve demo.trace --scope shared,per-layer
   hotset history demo.trace --out demo.history
   hotset adapters plan --base 64x26 --expert-bytes 16.5MiB intent.json law.json
@@ -44,11 +45,11 @@ A file called - is standard input or standard output; ./- is a file of that name
 Exit codes: 0 success, 1 failure, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-  return {add_info(root),     add_simulate(root),       add_curve(root),
-          add_plan(root),     add_simulate_split(root), add_counts(root),
-          add_history(root),  add_adapters(root),       add_import(root),
-          add_export(root),   add_synth(root),          add_synth_requests(root),
-          add_complete(root), add_completion(root),     add_help(root)};
+  return {
+      add_info(root),           add_simulate(root),       add_bench(root),      add_curve(root),
+      add_plan(root),           add_simulate_split(root), add_counts(root),     add_history(root),
+      add_adapters(root),       add_import(root),         add_export(root),     add_synth(root),
+      add_synth_requests(root), add_complete(root),       add_completion(root), add_help(root)};
 }
 
 int parse_failed(const CLI::App& root, const CLI::ParseError& error) {

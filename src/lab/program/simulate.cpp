@@ -179,6 +179,12 @@ void report_notes_of(const lab::sweep_result& sweep) {
     report_error(fmt::format("{}: {}", sweep.name, line));
 }
 
+/// A table over all traces of a ranking.
+std::string table_over(const std::vector<lab::sweep_result>&, const lab::table_view&) { return {}; }
+std::string table_over(const std::vector<lab::ranking>& rankings, const lab::table_view& view) {
+  return rankings.size() < 2 ? "" : '\n' + lab::to_table(lab::rank_traces(rankings), view);
+}
+
 /// Result is a sweep or a ranking.
 template <class Result>
 std::string text_of(const std::vector<Result>& results, const simulate_options& options,
@@ -187,7 +193,7 @@ std::string text_of(const std::vector<Result>& results, const simulate_options& 
   if (options.as_csv) return lab::to_csv(results);
   std::string text;
   for (const auto& one : results) text += (text.empty() ? "" : "\n") + lab::to_table(one, view);
-  return text;
+  return text + table_over(results, view);
 }
 
 /// A file for one trace beside the results, if requested.

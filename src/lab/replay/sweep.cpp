@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -439,6 +440,13 @@ bool hits_are_residents(const run_plan& plan) {
   return !plan.by_expert() && !plan.precision.several();
 }
 
+/// Processor time of this thread: unlike elapsed time, it excludes waiting for other replays.
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 run_result execute(prepared_run run, const routing_trace& trace, const sweep_request& request,
                    std::size_t index) {
   std::optional<decision_log> log;
@@ -628,7 +636,9 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
     };
     if (run) {
       const progress_scope scope(request.progress ? progress_report(tell) : progress_report());
+      const auto start = thread_seconds();
       results[i] = execute(*std::move(run), trace, request, i);
+      results[i]->host_seconds = thread_seconds() - start;
       results[i]->key = key_of(plan, request);
       if (request.finished != nullptr) request.finished->keep(*results[i]);
     }

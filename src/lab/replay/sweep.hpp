@@ -100,6 +100,7 @@ struct run_result {
   std::vector<std::optional<std::uint64_t>> layer_slots{};
   std::vector<window_counts> windows{};  ///< empty: not counted
   std::optional<std::vector<sequence_counts>> by_sequence{};
+  double host_seconds = 0;  ///< processor time of the replay without its preparation
 };
 
 /// Results of all replays of one trace.

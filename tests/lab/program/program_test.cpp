@@ -10,9 +10,10 @@ namespace {
 using hotset_test::outcome;
 using testing::HasSubstr;
 class program : public hotset_test::command_line {};
-constexpr const char* subcommands[] = {
-    "info",          "simulate", "curve",  "plan",  "simulate-split", "counts",     "adapters",
-    "adapters plan", "import",   "export", "synth", "synth-requests", "completion", "help"};
+constexpr const char* subcommands[] = {"info",           "simulate",       "bench",  "curve",
+                                       "plan",           "simulate-split", "counts", "adapters",
+                                       "adapters plan",  "import",         "export", "synth",
+                                       "synth-requests", "completion",     "help"};
 
 TEST_F(program, help_and_version_succeed) {
   EXPECT_THAT(out_of("--version"), testing::MatchesRegex("hotset [0-9]+\\.[0-9]+\\.[0-9]+\n"));

@@ -56,12 +56,19 @@ lab::sweep_result replayed() {
           run(name, cell < 2 ? "shared" : "per-layer", cell == 1 ? "50%" : "25%", of_cells[cell]));
   return out;
 }
-std::vector<std::string> names_of(const lab::ranking& ranked) {
+/// Another trace, without the pools per layer.
+lab::sweep_result shared_only() {
+  auto out = replayed();
+  out.name = "other";
+  std::erase_if(out.results, [](const lab::run_result& r) { return r.scope != "shared"; });
+  return out;
+}
+std::vector<std::string> names_of(const lab::leaderboard& ranked) {
   std::vector<std::string> names;
   for (const auto& policy : ranked.policies) names.push_back(policy.eviction);
   return names;
 }
-const lab::ranked_policy& of(const lab::ranking& ranked, const std::string& name) {
+const lab::ranked_policy& of(const lab::leaderboard& ranked, const std::string& name) {
   return *std::ranges::find(ranked.policies, name, &lab::ranked_policy::eviction);
 }
 
@@ -111,7 +118,7 @@ TEST(rank, a_cell_of_chance_decides_nothing) {
   EXPECT_EQ(of(ranked, "lfu").gap_closed, (shares{-0.5, std::nullopt}));
   EXPECT_EQ(of(ranked, "lfu").mean, -0.5);
   EXPECT_DOUBLE_EQ(*of(ranked, "lfu").saved, -16.0 / 44) << "misses of both";
-  EXPECT_THAT(lab::to_table(ranked), HasSubstr("-: belady avoids misses of less than 1 %"));
+  EXPECT_THAT(lab::to_table(ranked), HasSubstr("belady avoids misses of less than 1 %"));
 }
 
 TEST(rank, the_most_misses_saved_are_first_and_the_offline_ones_are_last) {
@@ -126,12 +133,15 @@ TEST(rank, the_most_misses_saved_are_first_and_the_offline_ones_are_last) {
   EXPECT_EQ(of(ranked, "lfu").gap_closed, (shares{0.25, std::nullopt, 0.3}));
   EXPECT_DOUBLE_EQ(*of(ranked, "lfu").mean, 0.275);
   EXPECT_EQ(of(ranked, "lfu").saved, 0.26);
+  EXPECT_EQ(of(ranked, "lfu").worst, 0U);
+  EXPECT_EQ(of(ranked, "lfu").best, 2U);
+  EXPECT_EQ(of(ranked, "lfu").above_belady, 30 + 10 + 7);
   EXPECT_TRUE(of(ranked, "belady").offline);
   EXPECT_TRUE(of(ranked, "next_visit_oracle").offline);
   EXPECT_FALSE(of(ranked, "lfu").offline);
 }
 
-TEST(rank, a_policy_missing_in_a_cell_is_ranked_by_the_others) {
+TEST(rank, a_policy_missing_in_a_cell_is_behind_those_of_all_cells) {
   auto sweep = replayed();
   std::erase_if(sweep.results, [](const lab::run_result& r) {
     return r.policies.eviction == "lfu" && r.scope == "per-layer";
@@ -141,8 +151,9 @@ TEST(rank, a_policy_missing_in_a_cell_is_ranked_by_the_others) {
   EXPECT_EQ(of(ranked, "lfu").misses[2], std::nullopt);
   EXPECT_EQ(of(ranked, "lfu").mean, 0.25);
   EXPECT_EQ(of(ranked, "lfu").saved, 0.25) << "of the room of that cell alone";
+  EXPECT_EQ(of(ranked, "lfu").replayed_cells(), 2U);
   EXPECT_THAT(names_of(ranked),
-              ElementsAre("lfru", "lfu", "lru", "fifo", "next_visit_oracle", "belady"));
+              ElementsAre("lfru", "lru", "fifo", "lfu", "next_visit_oracle", "belady"));
 }
 
 TEST(rank, without_a_gap_there_is_no_mean) {
@@ -152,6 +163,8 @@ TEST(rank, without_a_gap_there_is_no_mean) {
   for (const auto& policy : ranked.policies) {
     EXPECT_EQ(policy.mean, std::nullopt);
     EXPECT_EQ(policy.saved, std::nullopt);
+    EXPECT_EQ(policy.worst, std::nullopt);
+    EXPECT_EQ(policy.best, std::nullopt);
   }
   EXPECT_THAT(names_of(ranked),
               ElementsAre("lru", "fifo", "lfu", "lfru", "next_visit_oracle", "belady"));
@@ -233,9 +246,20 @@ TEST(rank, json_has_the_promised_names) {
             R"("lru_misses":60,"belady_misses":50,"room":10,"share":0.25})");
   EXPECT_EQ(root["policies"][0].dump(),
             R"({"eviction":"lfru","offline":false,"misses":[40,31,60],"gap_closed":[0.5,null,0.0],)"
-            R"("saved":0.4,"mean_gap_closed":0.25})");
-  const std::vector<lab::ranking> two{ranked, ranked};
-  EXPECT_EQ(nlohmann::ordered_json::parse(lab::to_json_text(two)).size(), 2U);
+            R"("saved":0.4,"mean_gap_closed":0.25,"above_belady":31,)"
+            R"("worst":{"scope":"per-layer","size":"25%","gap_closed":0.0},)"
+            R"("best":{"scope":"shared","size":"25%","gap_closed":0.5}})");
+  const std::vector<lab::ranking> two{ranked, lab::rank_sweep(shared_only())};
+  const auto both = nlohmann::ordered_json::parse(lab::to_json_text(two));
+  ASSERT_EQ(both.size(), 3U);
+  EXPECT_EQ(both[0], root);
+  EXPECT_EQ(both[2]["traces"].dump(), R"(["hand","other"])");
+  EXPECT_EQ(both[2]["not_in_every_trace"].dump(), R"(["per-layer 25%: not in other"])");
+  EXPECT_EQ(both[2]["cells"][3].dump(),
+            R"({"trace":"other","scope":"shared","size":"25%","slots":4,"budget_bytes":null,)"
+            R"("accesses":100,"lru_misses":60,"belady_misses":20,"room":40})");
+  EXPECT_EQ(both[2]["policies"][0]["worst"].dump(),
+            R"({"trace":"hand","scope":"per-layer","size":"25%","gap_closed":0.0})");
 }
 
 TEST(rank, csv_has_a_line_for_each_policy_in_each_cell) {
@@ -246,10 +270,10 @@ TEST(rank, csv_has_a_line_for_each_policy_in_each_cell) {
   ASSERT_EQ(found.size(), 1U + 6 * 3);
   EXPECT_EQ(found[0],
             "trace,eviction,offline,scope,size,slots,budget_bytes,accesses,misses,gap_closed,"
-            "mean_gap_closed,saved,share,layers,experts");
-  EXPECT_EQ(found[1], "hand,lfru,false,shared,25%,4,,100,40,0.5,0.25,0.4,0.25,2,8");
-  EXPECT_EQ(found[2], "hand,lfru,false,shared,50%,8,,100,31,,0.25,0.4,0.5,2,8");
-  EXPECT_EQ(found[18], "hand,belady,true,per-layer,25%,4,,100,50,1.0,1.0,1.0,0.25,2,8");
+            "mean_gap_closed,saved,share,layers,experts,above_belady,worst,best");
+  EXPECT_EQ(found[1], "hand,lfru,false,shared,25%,4,,100,40,0.5,0.25,0.4,0.25,2,8,31,0.0,0.5");
+  EXPECT_EQ(found[2], "hand,lfru,false,shared,50%,8,,100,31,,0.25,0.4,0.5,2,8,31,0.0,0.5");
+  EXPECT_EQ(found[18], "hand,belady,true,per-layer,25%,4,,100,50,1.0,1.0,1.0,0.25,2,8,0,1.0,1.0");
 }
 
 TEST(rank, the_table_has_a_column_for_each_cell) {
@@ -259,27 +283,73 @@ TEST(rank, the_table_has_a_column_for_each_cell) {
       lab::to_table(lab::rank_sweep(sweep)),
       "hand: 2 layers x 8 experts, top-2, 25 tokens, 50 visits\n"
       "% of the misses between lru (0) and belady (100) that are avoided\n"
-      "eviction           saved   mean  shared  shared  per-layer\n"
-      "                                    25%     50%        25%\n"
-      "lfru                40.0   25.0    50.0       -        0.0\n"
-      "lfu                 26.0   27.5    25.0       -       30.0\n"
-      "lru                  0.0    0.0     0.0       -        0.0\n"
-      "fifo               -20.0  -12.5   -25.0       -        0.0\n"
-      "next_visit_oracle   70.0   62.5    75.0       -       50.0\n"
-      "belady             100.0  100.0   100.0       -      100.0\n"
-      "room, misses          50             40       0         10\n"
-      "saved: of all misses between lru and belady, summed over the caches; mean: of the caches' "
-      "shares\n"
-      "-: belady avoids misses of less than 1 % of the accesses there; not in the mean\n"
+      "eviction           saved  worst   best  shared  shared  per-layer\n"
+      "                                           25%     50%        25%\n"
+      "lfru                40.0    0.0   50.0    50.0       -        0.0\n"
+      "lfu                 26.0   25.0   30.0    25.0       -       30.0\n"
+      "lru                  0.0    0.0    0.0     0.0       -        0.0\n"
+      "fifo               -20.0  -25.0    0.0   -25.0       -        0.0\n"
+      "next_visit_oracle   70.0   50.0   75.0    75.0       -       50.0\n"
+      "belady             100.0  100.0  100.0   100.0       -      100.0\n"
+      "room, misses          50                    40       0         10\n"
+      "saved: of all misses between lru and belady, summed over the caches; worst, best: of one "
+      "cache\n"
+      "caches where belady avoids misses of less than 1 % of the accesses (-) are not worst or "
+      "best\n"
       "next_visit_oracle knows each layer's next visit, belady all visits: to compare with\n"
       "not replayed: lhu: too few\n");
   std::erase_if(sweep.results, [](const lab::run_result& r) { return r.scope != "shared"; });
   EXPECT_THAT(lab::to_table(lab::rank_sweep(sweep)),
               HasSubstr("avoided, scope shared\n"
-                        "eviction           saved   mean    25%  50%\n"
-                        "lfru                50.0   50.0   50.0    -\n"));
+                        "eviction           saved  worst   best    25%  50%\n"
+                        "lfru                50.0   50.0   50.0   50.0    -\n"));
   for (auto& one : sweep.results) one.size = one.size == "25%" ? "4" : "8";
-  EXPECT_THAT(lab::to_table(lab::rank_sweep(sweep)), HasSubstr("mean  4 (25.0%)  8 (50.0%)\n"));
+  EXPECT_THAT(lab::to_table(lab::rank_sweep(sweep)), HasSubstr("best  4 (25.0%)  8 (50.0%)\n"));
+}
+
+TEST(rank, several_traces_are_ranked_by_the_misses_of_all) {
+  const std::vector<lab::ranking> two{lab::rank_sweep(replayed()), lab::rank_sweep(shared_only())};
+  const auto board = lab::rank_traces(two);
+  ASSERT_EQ(board.cells.size(), 5U);
+  EXPECT_THAT(board.traces(), ElementsAre("hand", "other"));
+  EXPECT_DOUBLE_EQ(*of(board, "lfru").saved, 40.0 / 90);
+  EXPECT_EQ(board.saved(of(board, "lfru"), "other"), 0.5);
+  EXPECT_EQ(of(board, "lfru").above_belady, 52);
+  EXPECT_EQ(of(board, "lfru").worst, 2U);
+  EXPECT_THAT(lab::uneven_cells(board), ElementsAre("per-layer 25%: not in other"));
+  const auto table = lab::to_table(board);
+  EXPECT_THAT(table, HasSubstr("2 traces, 5 caches\n"));
+  EXPECT_THAT(table,
+              HasSubstr("eviction           saved  worst   best  above belady   hand  other\n"
+                        "lfru                44.4    0.0   50.0            52   40.0   50.0\n"
+                        "lfu                 25.6   25.0   30.0            87   26.0   25.0\n"));
+  EXPECT_THAT(table, HasSubstr("note: per-layer 25%: not in other\n"));
+}
+
+TEST(rank, a_policy_that_one_trace_cannot_replay_is_behind_those_of_all) {
+  auto other = shared_only();
+  std::erase_if(other.results,
+                [](const lab::run_result& r) { return r.policies.eviction == "lfru"; });
+  const std::vector<lab::ranking> two{lab::rank_sweep(replayed()),
+                                      lab::rank_sweep(std::move(other))};
+  const auto board = lab::rank_traces(two);
+  EXPECT_THAT(names_of(board),
+              ElementsAre("lfu", "lru", "fifo", "lfru", "next_visit_oracle", "belady"));
+  EXPECT_EQ(board.saved(of(board, "lfru"), "other"), std::nullopt);
+  EXPECT_THAT(lab::to_table(board), HasSubstr("above belady  caches "));
+}
+
+TEST(rank, traces_of_one_name_have_labels_of_their_own) {
+  EXPECT_THAT(lab::trace_labels({"a", "b", "a", "a"}), ElementsAre("a", "b", "a#2", "a#3"));
+  const std::vector<lab::ranking> two{lab::rank_sweep(replayed()), lab::rank_sweep(replayed())};
+  EXPECT_THAT(lab::rank_traces(two).traces(), ElementsAre("hand", "hand#2"));
+}
+
+TEST(rank, knows_which_policies_see_the_future) {
+  for (const auto* offline : {"belady", "next_visit_oracle", "popularity"})
+    EXPECT_TRUE(lab::sees_future(offline)) << offline;
+  for (const auto* online : {"lru", "lfu:history=resident", "popularity:profile=a.json"})
+    EXPECT_FALSE(lab::sees_future(online)) << online;
 }
 
 }  // namespace
