@@ -28,6 +28,7 @@ slot_id first_slot_of(const pool_layout& layout, layer_id layer) {
 }  // namespace
 
 validation paged_experts::check(const lab::expert_files& files, const paging_options& o) {
+  if (auto bad = o.view.validate()) return bad;
   if (auto eviction = policies().make_eviction(o.eviction); !eviction) return eviction.error();
   if (auto ahead = make_look_ahead(shape_of(files), o.prefetch); !ahead) return ahead.error();
   return std::nullopt;

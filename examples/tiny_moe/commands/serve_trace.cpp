@@ -142,7 +142,7 @@ std::vector<split_choice> choices_of(const std::vector<std::string>& splits,
   return out;
 }
 
-/// The run's view, or null. Errors: hotset::lab::usage_error for several runs; std::runtime_error for an address or a
+/// The run's view, or null. Errors: hotset::lab::usage_error for several runs or no address; std::runtime_error for an address or a
 /// file that cannot be used.
 std::unique_ptr<hotset::live_view> view_of(const model& weights, const serving_options& chosen,
                                            const trace_serving_config& config, std::size_t runs) {
@@ -152,6 +152,7 @@ std::unique_ptr<hotset::live_view> view_of(const model& weights, const serving_o
   if (runs != 1)
     refuse(chosen.metrics.empty() ? "--timeline" : "--metrics", fmt::format("{} runs", runs),
            "one --split");
+  hotset::lab::for_option("--metrics", [&] { hotset::require_valid(wanted.validate()); });
   auto made = hotset::live_view::create(wanted, served_shape(weights, config), config.eviction);
   if (!made) throw std::runtime_error(made.error().message);
   if (!chosen.metrics.empty()) fmt::print(stderr, "metrics: {}\n", (*made)->url());

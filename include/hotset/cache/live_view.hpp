@@ -24,6 +24,9 @@ struct live_view_config {
   std::string engine = "hotset";
 
   [[nodiscard]] bool is_empty() const noexcept { return metrics.empty() && timeline.empty(); }
+  [[nodiscard]] validation validate() const {
+    return metrics.empty() ? std::nullopt : metrics_endpoint::check(metrics);
+  }
 };
 
 /// Pass it to the cache's backend as its observer. It outlives the backend and its streams. Between visits, call

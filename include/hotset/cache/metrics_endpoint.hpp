@@ -207,6 +207,11 @@ class metrics_endpoint {
  public:
   using page_type = std::function<std::string()>;
 
+  /// Refuses an address that `create` cannot read.
+  static validation check(std::string_view address) {
+    auto where = detail::socket_address::parse(address);
+    return where ? validation() : validation(where.error());
+  }
   /// `address`: numeric, with a port; 0: any free port, see `address()`. Without a host, the loopback 127.0.0.1.
   /// Errors: an invalid address; the port is taken; the system refuses a socket or a thread.
   static result<std::unique_ptr<metrics_endpoint>> create(std::string_view address,

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifdef TINY_MOE_CLI
 
+#include <cstddef>
+#include <fstream>
+#include <map>
 #include <string>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "command_runs.hpp"
 #include "hotset/version.hpp"
@@ -203,6 +207,29 @@ TEST_F(serve_trace_command, compares_splits_whose_outputs_are_identical) {
                                HasSubstr("\"outputs_identical\": true")));
 }
 
+TEST_F(serve_trace_command, shows_metrics_and_writes_a_timeline) {
+  const auto path = folder.path() / "t.json";
+  const auto served = serve(
+      "--budget 4MiB --split 8 --link 100MB/s --recompute 1ms --emulate-link --metrics "
+      "127.0.0.1:0 --timeline '" +
+      path.string() + "' 2>&1 >/dev/null");
+  EXPECT_EQ(served.code, 0) << served.text;
+  EXPECT_THAT(served.text, StartsWith("metrics: http://127.0.0.1:"));
+  std::ifstream file(path);
+  std::map<std::string, std::size_t> spans;
+  std::map<std::string, std::size_t> arrows;
+  for (const auto& event : nlohmann::json::parse(file)) {
+    if (event["ph"] == "X") ++spans[event["name"]];
+    if (event["ph"] == "s" || event["ph"] == "f") ++arrows[event["ph"]];
+  }
+  EXPECT_GT(spans["layer 0"], 0U);
+  EXPECT_EQ(spans["layer 0"], spans["layer 11"]);
+  EXPECT_GT(spans["layer 11 expert 0"], 0U);
+  EXPECT_GT(spans["wait"], 0U);
+  EXPECT_GT(arrows["s"], 0U);
+  EXPECT_EQ(arrows["s"], arrows["f"]);
+}
+
 // Without given prices both are measured.
 TEST_F(serve_trace_command, measures_prices_that_are_not_given) {
   const auto table = serve("--budget 4MiB");
@@ -229,6 +256,10 @@ TEST_F(serve_trace_command, refuses_in_one_line) {
   refused(priced + "4MiB --eviction belady", 2, "belady");
   refused(priced + "4MiB --warmup 3", 2, "fewer than 3");
   refused(priced + "4MiB --scale 0", 2, "--scale");
+  refused(priced + "4MiB --split 4,8 --metrics 127.0.0.1:0", 2, "--metrics '2 runs'");
+  refused(priced + "4MiB --split 4,8 --timeline t.json", 2, "accepted: one --split");
+  refused(priced + "4MiB --metrics here", 2, "accepted: an address and a port");
+  refused(priced + "4MiB --timeline /nowhere/t.json", 1, "/nowhere/t.json: No such file");
   expect_refused("serve-trace /nowhere " + priced + "4MiB", 4);
   expect_refused("serve-trace /dev/null " + priced + "4MiB", 4);
 }

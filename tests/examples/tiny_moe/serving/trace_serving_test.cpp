@@ -8,9 +8,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/cache/live_view.hpp"
 #include "lab/errors.hpp"
 #include "lab/traces/synthetic/synthetic_requests.hpp"
 #include "paging_samples.hpp"
+#include "sample_of.hpp"
 #include "sim_samples.hpp"
 #include "tiny_moe/serving/request_shapes.hpp"
 #include "tiny_moe/studies/calibration.hpp"
@@ -59,6 +61,27 @@ trace_serving_result served(std::span<const serving_request> requests, const spl
 trace_serving_result served(std::span<const serving_request> requests, const std::string& split,
                             const trace_serving_config& setup = config(budget_bytes)) {
   return served(requests, split_choice::parse(split), setup);
+}
+
+TEST(trace_serving, a_view_sees_each_copy_and_changes_nothing) {
+  const auto requests = conversations(4, 8);
+  auto setup = config(budget_bytes);
+  const auto plain = served(requests, "mv-wsa", setup);
+  const auto view = hotset::live_view::create({}, served_shape(weights(), setup), "lru").value();
+  setup.view = view.get();
+  const auto seen = served(requests, "mv-wsa", setup);
+  EXPECT_TRUE(same_outputs(std::vector{plain, seen}));
+  EXPECT_EQ(seen.expert_misses, plain.expert_misses);
+  const auto text = view->metrics().text();
+  const auto value = [&](const std::string& name) {
+    return hotset::support::sample_of(text, name);
+  };
+  EXPECT_EQ(value("hotset_misses_total"), static_cast<double>(seen.expert_misses));
+  EXPECT_EQ(value("hotset_copy_seconds_count{copy=\"demand\"}"), value("hotset_fills_total"));
+  EXPECT_EQ(value("hotset_link_bytes_total{copy=\"demand\"}"), value("hotset_demand_bytes_total"));
+  EXPECT_EQ(value("hotset_budget_bytes"), static_cast<double>(budget_bytes));
+  EXPECT_LE(value("hotset_budget_used_bytes"), static_cast<double>(budget_bytes));
+  EXPECT_EQ(value("hotset_slots"), static_cast<double>(seen.last.cap) * 12);
 }
 
 TEST(trace_serving, every_split_gives_each_request_its_answer_alone) {
