@@ -242,7 +242,7 @@ def rank(held: Row) -> Figure:
             rows.append({"mark": "cell", **named, **_cell(cell), "removed": removed, "misses": misses})
         rows.append({"mark": "all", **named, "removed": policy["saved"]})
     caption = "each point a cache, the line all caches together; left of -100 % is not drawn"
-    # Of several traces, the last ranking is over all: its cells have traces.
+    # The last ranking of several traces is over all: its cells have traces.
     about = _shape(held["trace"]) if "trace" in held else f"over {', '.join(held['traces'])}"
     return Figure("rank", f"{about}; {caption}", rows)
 

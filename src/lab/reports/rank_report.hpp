@@ -20,7 +20,7 @@ namespace hotset::lab {
 /// One row per policy: the share saved over all cells, in the worst and the best cell, and one column per cell, in
 /// percent ("-": null). The last row has the cells' room.
 [[nodiscard]] std::string to_table(const ranking& ranked, const table_view& view = {});
-/// The same table of several traces, with the misses above belady's and one column per trace.
+/// A table of that kind over several traces, with the misses above belady's and one column per trace.
 [[nodiscard]] std::string to_table(const leaderboard& board, const table_view& view = {});
 
 }  // namespace hotset::lab

@@ -97,11 +97,11 @@ struct ranking : leaderboard {
 [[nodiscard]] std::vector<policy_set> rank_candidates(const routing_trace& trace,
                                                       std::vector<std::string>& left_out);
 
-/// Whether a policy, such as "belady", sees the future of the replayed trace. Errors: usage_error.
+/// Whether a policy sees the future of the replayed trace. Errors: usage_error for an unknown one.
 [[nodiscard]] bool sees_future(const std::string& eviction);
 
-/// Replays all candidates in every scope and size of the request; its own policies are ignored. Sizes that are too small
-/// in a scope are left out with a note. Errors: those of run_sweep.
+/// Replays all candidates in every scope and size of the request; its own policies are ignored. Sizes that are too
+/// small in a scope are left out with a note. Errors: those of run_sweep.
 [[nodiscard]] ranking rank_policies(const routing_trace& trace, sweep_request request);
 
 /// Ranks finished replays. Pre and errors: those of rank_runs.
