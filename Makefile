@@ -10,11 +10,12 @@ install = cmake --install build/$(1) $(if $(PREFIX),--prefix "$(PREFIX)")
 # Builds without tests look for no test library.
 no_tests = -DHOTSET_BUILD_TESTS=OFF
 
-.PHONY: help demo test bench style reference check wheel python engines install install-headers uninstall format clean
+.PHONY: help demo test bench figures style reference check wheel python engines install install-headers uninstall format clean
 help:
 	@echo 'make demo            build what the demo needs and run it; some 6 minutes of processor time the first time'
 	@echo 'make test            build everything and run all tests (preset dev)'
 	@echo 'make bench           a short run of every benchmark (preset release)'
+	@echo 'make figures         measure and draw the figures of docs/papers (preset release); HOTSET_DATA_DIR has the traces'
 	@echo 'make style           formatting, plain words, and every header compiled alone'
 	@echo 'make reference       the reference of the headers, in build/reference/html'
 	@echo 'make check           formatting, reference, lint, headers one by one, the suite under asan, threads under tsan'
@@ -48,6 +49,13 @@ bench: packages-bench
 	$(call configure,release,$(no_tests))
 	$(call build,release,bench_all)
 	cmake/run-benchmarks.sh build/release --benchmark_min_time=0.05
+
+figures: packages-figures
+	$(call configure,release,$(no_tests) -DHOTSET_BUILD_BENCHMARKS=OFF)
+	$(call build,release,demo_programs python_package)
+	python3 -m venv --system-site-packages build/figures
+	build/figures/bin/pip install -q vl-convert-python
+	build/figures/bin/python benchmarks/reproduction/figures.py all build/release
 
 style: packages-style
 	cmake/format.sh --check

@@ -3,7 +3,7 @@
 # Installs the missing Debian packages of cmake/debian-packages.txt for a make target; silent if none is missing.
 # Upgrades an installed package only if a missing one requires it.
 #   install-packages.sh <target>
-#   targets: install-headers|install|demo|test|bench|style|reference|check|wheel|python|engines|format
+#   targets: install-headers|install|demo|test|bench|figures|style|reference|check|wheel|python|engines|format
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,6 +15,7 @@ case $target in
   demo) parts="build lab examples" ;;
   bench) parts="build lab examples benchmarks uring" ;;
   test) parts="build lab examples tests uring python words" ;;
+  figures) parts="build lab examples python venv" ;;
   style) parts="build lab examples tests uring python format words" ;;
   reference) parts="reference" ;;
   wheel) parts="build lab uring wheel venv chroot" ;;
@@ -24,7 +25,7 @@ case $target in
   format) parts="format" ;;
   *)
     echo "install-packages.sh: unknown target '$target';" \
-      "accepted: install-headers, install, demo, test, bench, style, reference, check, wheel, python, engines, format" >&2
+      "accepted: install-headers, install, demo, test, bench, figures, style, reference, check, wheel, python, engines, format" >&2
     exit 2
     ;;
 esac
