@@ -53,8 +53,8 @@ bench: packages-bench
 figures: packages-figures
 	$(call configure,release,$(no_tests) -DHOTSET_BUILD_BENCHMARKS=OFF)
 	$(call build,release,demo_programs python_package)
-	python3 -m venv --system-site-packages build/figures
-	build/figures/bin/pip install -q vl-convert-python
+	python3 -m venv build/figures
+	build/figures/bin/pip install -q numpy vl-convert-python
 	build/figures/bin/python benchmarks/reproduction/figures.py all build/release
 
 style: packages-style

@@ -105,13 +105,23 @@ def number(text):
 
 # --- Vega-Lite
 
+LOOK = json.loads((ROOT / "python/hotset/figures/themes.json").read_text())["light"]
+PALETTE = LOOK["range"]["category"]
 PAPER = "#9a9a9a"
-PALETTE = ["#1f77b4", "#d98324", "#7b5ea7", "#2a9d5c", "#c44e52"]
 
 
-def svg(specification):
-    import vl_convert
-    return vl_convert.vegalite_to_svg(specification)
+def svg(specification, build):
+    """Draws by the build folder's Python package, as `hotset plot` does."""
+    sys.path.insert(0, str(Path(build) / "python"))
+    try:
+        from hotset import _draw
+        from hotset._errors import Error
+    except ImportError as missing:
+        raise Failed(f"{missing}; accepted: NumPy, and a build folder with the target python_package built")
+    try:
+        return _draw.drawn([{**specification, "config": LOOK}], "svg", "")
+    except Error as reason:
+        raise Failed(reason)
 
 
 def channel(field, title=None, **rest):
@@ -129,7 +139,7 @@ def bars(rows, category, value, *, colour, title, size, facet=None, order=None, 
     """Returns horizontal bars in groups, with the value at the end of each."""
     y = channel(f"{category}:N", sort=order, axis={"title": None, "labelLimit": 260})
     offset = channel("source:N", sort=colour["scale"]["domain"])
-    x = channel(f"{value}:Q", value_title)
+    x = channel(f"{value}:Q", value_title, axis={"labelFlush": False})
     shared = {"y": y, "yOffset": offset, "x": x}
     unit = {
         "width": size[0], "height": {"step": size[1]},
@@ -150,12 +160,11 @@ def faceted(unit, facet):
 
 
 def heading(text, name, command):
-    """Returns a title that names the source of the published points and the command of ours."""
+    """Returns a title with the source of the published points and the command of ours, or its script and study."""
+    script, _, study = command.partition(" ")
+    if script in ("wisp", "specmd", "activeevict", "fmoe"):
+        command = f"benchmarks/reproduction/{script}.sh build/release {study}"
     return {"text": text, "subtitle": [f"theirs: {PUBLISHED[name]['source']}", f"ours: {command}"], "anchor": "start"}
-
-
-def study_command(script, study):
-    return f"benchmarks/reproduction/{script}.sh build/release {study}"
 
 
 # --- The figures
@@ -163,7 +172,8 @@ def study_command(script, study):
 def wisp_throughput(measured):
     rows = []
     arms = {"in place": ("offload", "ours: in place"), "gemma": ("paged", "ours: Gemma's routing"),
-            "esft-law": ("paged", "ours: DeepSeek-V2-Lite's routing"), "synthetic": ("paged", "ours: synthetic routing")}
+            "esft-law": ("paged", "ours: DeepSeek-V2-Lite's routing"),
+            "synthetic": ("paged", "ours: synthetic routing")}
     labels = {"paged": "experts paged (WiSP)", "offload": "experts in host memory (static offload)"}
     for line in section(measured.study("wisp", "table2"), "ms a step for 384 experts"):
         name = line[:34].strip()
@@ -179,7 +189,7 @@ def wisp_throughput(measured):
     encoding = {"x": channel("cap:O", "resident experts of 128 in each layer", axis={"labelAngle": 0}),
                 "y": channel("rate:Q", "tokens/s"), "color": sources(*(source for _, source in arms.values()))}
     return {
-        "title": heading("Decoding Qwen3-30B-A3B from fewer resident experts", "wisp-throughput", study_command("wisp", "table2")),
+        "title": heading("Decoding Qwen3-30B-A3B from fewer resident experts", "wisp-throughput", "wisp table2"),
         "data": {"values": rows},
         **faceted({"width": 250, "height": 240, "mark": {"type": "line", "point": True}, "encoding": encoding},
                   {"column": channel("arm:N", sort=list(labels.values()))}),
@@ -195,7 +205,7 @@ def wisp_kv(measured):
         row["tokens"] = row["tokens"] or 0
     order = [f"cap {row['cap']}" for row in published("wisp-kv")]
     chart = bars(rows, "cap", "tokens", colour=sources("ours"), size=(420, 16), order=order, digits=",",
-                 title=heading("KV tokens beside the experts of one budget", "wisp-kv", study_command("wisp", "table3")),
+                 title=heading("KV tokens beside the experts of one budget", "wisp-kv", "wisp table3"),
                  value_title="tokens of KV cache")
     chart["layer"][1]["encoding"]["text"] = channel("label:N")
     return chart
@@ -208,8 +218,8 @@ def specmd_first_token(measured):
     rows = []
 
     def add(model, preset, own, least_stale, source):
-        rows.append({"model": MODELS[model], "system": systems[preset], "change": round(100 * (least_stale / own - 1), 1) + 0,
-                     "source": source})
+        rows.append({"model": MODELS[model], "system": systems[preset], "source": source,
+                     "change": round(100 * (least_stale / own - 1), 1) + 0})
 
     for row in published("specmd-first-token"):
         add(row["model"], row["preset"], row["own"], row["least_stale"], "paper")
@@ -218,7 +228,8 @@ def specmd_first_token(measured):
         if model not in MODELS or "--link" not in clock:
             continue
         busy = "--compute 100us+5us" in clock
-        times = {cells[0]: float(cells[-2]) for cells in map(str.split, lines) if cells and cells[0].split("+")[0] in systems}
+        table = [cells for cells in map(str.split, lines) if cells and cells[0].split("+")[0] in systems]
+        times = {cells[0]: float(cells[-2]) for cells in table}
         for preset in systems:
             own, least_stale = times[preset], times[f"{preset}+least_stale"]
             # Mixtral leaves no arithmetic beside its copies: both clocks are one.
@@ -229,7 +240,7 @@ def specmd_first_token(measured):
     return bars(rows, "system", "change", colour=sources("ours: busy link", "ours: Table 1's clock"), size=(260, 13),
                 order=list(systems.values()), digits="+.1f", value_title="change, %",
                 title=heading("Least-Stale in place of a system's own eviction: time to the first token",
-                              "specmd-first-token", study_command("specmd", "ttft")),
+                              "specmd-first-token", "specmd ttft"),
                 facet=channel("model:N", sort=[MODELS[m] for m in ("olmoe", "mixtral", "phi-3.5", "qwen1.5")]))
 
 
@@ -249,13 +260,14 @@ def specmd_collisions(measured):
         if seen[model] == 2:
             points += [{"policy": names[policy], "collisions": float(cell.split("/")[1]), "model": MODELS[model]}
                        for policy, cell in zip(policies, cells[2:]) if policy in names]
-    ranges = [{"policy": names[row["eviction"]], "least": row["least"], "most": row["most"], "source": "paper, four models"}
+    ranges = [{"policy": names[row["eviction"]], "least": row["least"], "most": row["most"],
+               "source": "paper, four models"}
               for row in published("specmd-collisions")]
     y = channel("policy:N", sort=list(names.values()), axis={"title": None})
     x = {"scale": {"type": "log", "domain": [0.5, 100]}, "axis": {"values": [0.5, 1, 2, 5, 10, 20, 50, 100]}}
     shapes = [MODELS[m] for m in ("olmoe", "mixtral", "phi-3.5", "qwen1.5")]
     return {
-        "title": heading("Collision misses at 5 % of the experts' bytes", "specmd-collisions", study_command("specmd", "collisions")),
+        "title": heading("Collision misses at 5 % of the experts' bytes", "specmd-collisions", "specmd collisions"),
         "width": 460, "height": {"step": 54},
         "layer": [
             {"data": {"values": ranges}, "mark": {"type": "bar", "height": 14, "color": PAPER},
@@ -274,22 +286,23 @@ def expertweave_memory(measured):
         files = []
         for adapter in PUBLISHED["expertweave-memory"]["adapters"]:
             files.append(Path(folder) / f"{adapter['name']}.json")
-            files[-1].write_text(json.dumps({"experts": counts(adapter["most"], round(adapter["mean"] * layers), layers)}))
-        plans = [measured.hotset("adapters", "plan", "--base", f"{experts}x{layers}", "--expert-bytes", "16.5MiB",
-                                 "--resident-bytes", "2.4431GiB", "--kv-bytes-per-token", "31104B", "--budget", "52.72GiB",
-                                 *files[:n]) for n in (1, 2, 3)]
+            tuned = counts(adapter["most"], round(adapter["mean"] * layers), layers)
+            files[-1].write_text(json.dumps({"experts": tuned}))
+        setting = ["--base", f"{experts}x{layers}", "--expert-bytes", "16.5MiB", "--resident-bytes", "2.4431GiB",
+                   "--kv-bytes-per-token", "31104B", "--budget", "52.72GiB"]
+        plans = [measured.hotset("adapters", "plan", *setting, *files[:n]) for n in (1, 2, 3)]
     named = ["1 adapter", "2 adapters", "3 adapters"]
     placements = {"virtual": "virtual memory", "padding": "padding"}
-    memory = [{"adapters": named[n - 1], "gib": plan["bytes"][placement] / GIB, "placement": label, "source": "ours"}
-              for n, plan in enumerate(plans, 1) for placement, label in placements.items()]
-    tokens = [{"adapters": named[n - 1], "tokens": plan["kv_tokens"][placement] / 1000, "placement": label, "source": "ours"}
-              for n, plan in enumerate(plans, 1) for placement, label in placements.items()]
-    for row in published("expertweave-memory"):
-        memory += [{"adapters": named[row["adapters"] - 1], "gib": row[placement], "placement": label, "source": "paper"}
-                   for placement, label in placements.items()]
+    memory, tokens = [], []
+    for n, (plan, row) in enumerate(zip(plans, published("expertweave-memory"))):
+        for placement, label in placements.items():
+            place = {"adapters": named[n], "placement": label}
+            memory += [{**place, "gib": row[placement], "source": "paper"},
+                       {**place, "gib": plan["bytes"][placement] / GIB, "source": "ours"}]
+            tokens.append({**place, "tokens": plan["kv_tokens"][placement] / 1000, "source": "ours"})
         if "kv_tokens" in row:
-            tokens.append({"adapters": named[row["adapters"] - 1], "tokens": row["kv_tokens"] / 1000, "placement": "virtual memory",
-                           "source": "paper"})
+            tokens.append({"adapters": named[n], "placement": placements["virtual"], "source": "paper",
+                           "tokens": row["kv_tokens"] / 1000})
     panel = {"facet": {"column": channel("placement:N", sort=list(placements.values()))}, "order": named,
              "colour": sources("ours"), "size": (230, 14)}
     return {
@@ -324,11 +337,11 @@ def activeevict_blocking(measured):
     for model in ("mixtral", "llama-moe"):
         for arm, name in arms.items():
             cells = blocks[f"{model}, duplex"][name]
-            rows += [{"model": MODELS[model], "arm": arm, "measure": measure, "relative": number(cell), "source": "ours"}
-                     for measure, cell in zip(measures, cells)]
+            rows += [{"model": MODELS[model], "arm": arm, "measure": measure, "source": "ours",
+                      "relative": number(cell)} for measure, cell in zip(measures, cells)]
     return bars(rows, "arm", "relative", colour=sources("ours"), size=(210, 14), order=list(arms), digits=".2f",
                 title=heading("I/O time relative to on-demand copies, 75 % of the experts resident",
-                              "activeevict-blocking", study_command("activeevict", "table_3")),
+                              "activeevict-blocking", "activeevict table_3"),
                 value_title="relative to on demand",
                 facet={"column": channel("measure:N"), "row": channel("model:N", sort=["Mixtral", "LLaMA-MoE"])})
 
@@ -340,7 +353,8 @@ def activeevict_scores(measured):
         model, slots = title.split(", ")
         full = number(block["pre-eviction, importance"][0])
         rows += [{"model": MODELS[model], "slots": number(slots), "than": f"against {rival}",
-                  "less": 100 * (1 - full / number(block[f"pre-eviction, {policy}"][0]))} for rival, policy in rivals.items()]
+                  "less": 100 * (1 - full / number(block[f"pre-eviction, {policy}"][0]))}
+                 for rival, policy in rivals.items()]
     for row in rows:
         row.update(next({"least": p["least"], "most": p["most"]} for p in published("activeevict-scores")
                         if row["than"] == f"against {p['than']}"))
@@ -348,7 +362,7 @@ def activeevict_scores(measured):
     x = channel("slots:O", "experts resident, %", axis={"labelAngle": 0})
     colour = {"domain": ["paper, both models", *shapes], "range": [PAPER, *PALETTE[:3]]}
     return {
-        "title": heading("Blocking that ActiveEvict's full score saves", "activeevict-scores", study_command("activeevict", "figure_7")),
+        "title": heading("Blocking that ActiveEvict's full score saves", "activeevict-scores", "activeevict figure_7"),
         "data": {"values": rows},
         **faceted({
             "width": 170, "height": 220,
@@ -358,7 +372,8 @@ def activeevict_scores(measured):
                               "color": {"datum": "paper, both models", "scale": colour,
                                         "legend": {"symbolOpacity": 1, "title": None}}}},
                 {"mark": {"type": "line", "point": True},
-                 "encoding": {"x": x, "y": channel("less:Q", "% less blocking"), "color": channel("model:N", scale=colour)}},
+                 "encoding": {"x": x, "y": channel("less:Q", "% less blocking"),
+                              "color": channel("model:N", scale=colour)}},
             ]}, {"column": channel("than:N", sort=[f"against {rival}" for rival in rivals])}),
     }
 
@@ -377,13 +392,14 @@ def fmoe_systems(measured):
     for rho in ("0.4", "2"):
         block = blocks[f"50%, rho {rho}"]
         for name, label in rivals.items():
+            # Copies that block are all ready: their hits are not comparable.
             rows += [{"system": label, "measure": title, "ratio": number(block["fmoe"][at]) / number(block[name][at]),
                       "source": f"ours, rho {rho}", "claim": PUBLISHED["fmoe-systems"][key]}
-                     for key, (title, at) in measures.items()]
+                     for key, (title, at) in measures.items() if key == "latency" or "block" not in name]
     chart = bars(rows, "system", "ratio", colour=sources("ours, rho 0.4", "ours, rho 2"), size=(230, 14),
                  order=list(rivals.values()), digits=".2f", value_title="ratio",
                  title=heading("fMoE beside other systems, half of the experts resident (tiny-moe)", "fmoe-systems",
-                               study_command("fmoe", "systems")),
+                               "fmoe systems"),
                  facet={"column": channel("measure:N", sort=[title for title, _ in measures.values()])})
     chart["spec"]["layer"].append({"mark": {"type": "rule", "strokeWidth": 2},
                                    "encoding": {"x": channel("claim:Q", "ratio", aggregate="mean"),
@@ -408,9 +424,9 @@ def gemma_replay(measured):
         budgets = ",".join(f"{row['budget_mib']}MiB" for row in theirs if row["policy"] == name)
         report = measured.hotset("simulate", folder / "gemma.route.csv", "--replay", "deferred", "--scope", scope,
                                  "--eviction", eviction, "--budget", budgets)
-        lines += [{"gib": run["budget_bytes"] / GIB, "hits": 100 * run["hits"] / run["accesses"], "policy": labels[name]}
-                  for run in report["results"]]
-    encoding = {"x": channel("gib:Q", "GiB of expert cache"), "y": channel("hits:Q", "hits, %"),
+        lines += [{"gib": run["budget_bytes"] / GIB, "hits": 100 * run["hits"] / run["accesses"],
+                   "policy": labels[name]} for run in report["results"]]
+    encoding = {"x": channel("gib:Q", "GiB of expert cache", axis={"tickCount": 8}), "y": channel("hits:Q", "hits, %"),
                 "color": channel("policy:N", scale={"domain": list(labels.values()), "range": PALETTE[:5]}, sort=None)}
     return {
         "title": heading("A published replay of Gemma-4-26B-A4B: points theirs, lines ours", "gemma-replay",
@@ -441,13 +457,14 @@ def main(arguments):
         description="Draws a paper's published points beside ours, which this folder's scripts measure.")
     parser.add_argument("figure", choices=[*FIGURES, "all"], help="the figure, or all of them")
     parser.add_argument("build", metavar="BUILD_DIR", help="build folder with demo_programs and python_package")
-    parser.add_argument("--out", default=PICTURES, type=Path, metavar="FOLDER", help="writes here (docs/pictures/papers)")
+    parser.add_argument("--out", default=PICTURES, type=Path, metavar="FOLDER",
+                        help="writes here (docs/pictures/papers)")
     parser.add_argument("--kept", metavar="FOLDER",
-                        help="keeps the tables of the studies here, and reads those that are there instead of measuring")
+                        help="keeps the tables of the studies here; reads those that are there and does not measure")
     parser.add_argument("--json", action="store_true", help="prints the Vega-Lite specification instead of drawing it")
     options = parser.parse_args(arguments)
     if not os.access(Path(options.build) / "hotset", os.X_OK):
-        print(f"figures.py: {options.build}/hotset is missing; accepted: a build folder with the target demo_programs built",
+        print(f"figures.py: {options.build}/hotset is missing; accepted: a build folder with demo_programs built",
               file=sys.stderr)
         return 1
     measured, failed = Measured(options.build, options.kept), 0
@@ -458,7 +475,7 @@ def main(arguments):
                 print(json.dumps(specification, indent=1))
             else:
                 options.out.mkdir(parents=True, exist_ok=True)
-                (options.out / f"{name}.svg").write_text(svg(specification))
+                (options.out / f"{name}.svg").write_bytes(svg(specification, options.build))
                 print(f"{options.out / name}.svg")
         except Failed as reason:
             print(f"figures.py: {name}: {reason}", file=sys.stderr)
