@@ -25,18 +25,18 @@ part_counts::part_counts(const routing_trace& trace, const visit_sequence& visit
   }
 }
 
-/// Ends every window before `step`, whose first token is `row`.
-void part_counts::end_windows(std::uint64_t step, std::uint64_t row, const pager_stats& stats) {
+/// Ends every window before `step`, whose first token is `token`.
+void part_counts::end_windows(std::uint64_t step, std::uint64_t token, const pager_stats& stats) {
   while (step >= window_end_) {
     const auto first = window_end_ - window_steps_;
     windows_.push_back({.first_step = first,
                         .steps = window_steps_,
-                        .tokens = row - window_row_,
+                        .tokens = token - window_token_,
                         .accesses = stats.accesses - at_window_.accesses,
                         .hits = stats.hits - at_window_.hits,
                         .fills = stats.fills - at_window_.fills});
     at_window_ = stats;
-    window_row_ = row;
+    window_token_ = token;
     window_end_ += window_steps_;
   }
 }

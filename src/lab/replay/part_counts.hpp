@@ -62,18 +62,18 @@ class part_counts {
   void count(const routing_view& view, IsResident is_resident) {
     if (counts_.empty()) return;
     ++visit_;
-    std::size_t row = first_row_;
+    std::size_t token = first_row_;
     for (std::size_t n = 0, rank = 0; n < view.experts.size(); ++n) {
       const auto expert = view.experts[n];
       if (expert >= 0 && index_of(expert) < last_visit_.size() &&
           std::exchange(last_visit_[expert], visit_) != visit_) {
-        auto& sequence = counts_[sequence_of_[row]];
+        auto& sequence = counts_[sequence_of_[token]];
         ++sequence.accesses;
         sequence.hits += is_resident(expert) ? 1U : 0U;
       }
       if (++rank == ranks_) {
         rank = 0;
-        ++row;
+        ++token;
       }
     }
   }
@@ -86,13 +86,13 @@ class part_counts {
   [[nodiscard]] std::optional<std::vector<sequence_counts>> take_sequences();
 
  private:
-  void end_windows(std::uint64_t step, std::uint64_t row, const pager_stats& stats);
+  void end_windows(std::uint64_t step, std::uint64_t token, const pager_stats& stats);
 
   const visit_sequence& visits_;
   std::uint64_t tokens_;
   std::uint64_t window_steps_;
   std::uint64_t window_end_;  ///< first step of the next window
-  std::uint64_t window_row_ = 0;
+  std::uint64_t window_token_ = 0;
   pager_stats at_window_{};
   std::vector<window_counts> windows_;
   std::size_t first_row_ = 0;
