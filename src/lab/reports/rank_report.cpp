@@ -75,7 +75,7 @@ row totals_of(const ranked_policy& policy) {
           {"above_belady", policy.above_belady}, {"caches", policy.replayed_cells()}};
 }
 /// One policy in one cell.
-row row_of(const ranking& ranked, const ranked_policy& policy, std::size_t c) {
+row row_in_cell(const ranking& ranked, const ranked_policy& policy, std::size_t c) {
   auto out = row_of(ranked.cells[c], ranked.sweep);
   out["trace"] = ranked.sweep.name;
   out.update(row_of(ranked, policy, false));
@@ -228,7 +228,7 @@ std::string to_csv(std::span<const ranking> rankings) {
   for (const auto& ranked : rankings)
     for (const auto& policy : ranked.policies)
       for (std::size_t c = 0; c < ranked.cells.size(); ++c)
-        rows.push_back(row_of(ranked, policy, c));
+        rows.push_back(row_in_cell(ranked, policy, c));
   return to_csv({"trace", "eviction", "offline", "scope", "size", "slots", "budget_bytes",
                  "accesses", "misses", "gap_closed", "mean_gap_closed", "saved", "share", "layers",
                  "experts", "above_belady", "worst", "best"},
