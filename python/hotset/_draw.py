@@ -38,13 +38,13 @@ def config(theme: str) -> dict[str, Any]:
 def specification(figure: Figure, theme: str) -> dict[str, Any]:
     """The figure's specification with its rows."""
     look = config(theme)
-    texts = {"$background": look["background"], **figure.texts}
+    texts = {"$background": look["background"], "$ink": look["title"]["color"], **figure.texts}
     spec: dict[str, Any] = _filled(json.loads(data_file(f"{figure.name}.json")), texts)
     spec["title"] = {"text": spec["title"], "subtitle": figure.subtitle}
     return {**spec, "data": {"name": figure.name}, "datasets": {figure.name: figure.rows}, "config": look}
 
 
-def _filled(value: Any, texts: dict[str, str]) -> Any:
+def _filled(value: Any, texts: dict[str, Any]) -> Any:
     if isinstance(value, dict):
         return {key: _filled(one, texts) for key, one in value.items()}
     if isinstance(value, list):

@@ -28,8 +28,8 @@ class Figure(NamedTuple):
     name: str
     subtitle: str
     rows: list[Row]
-    texts: dict[str, str] = {}
-    """For words of the specification that begin with a dollar."""
+    texts: dict[str, Any] = {}
+    """Values for the specification's words that begin with a dollar."""
 
 
 class Lacking(InvalidArgument):
@@ -96,7 +96,7 @@ def sizes(held: Row) -> Figure:
     rows.sort(key=lambda row: (row["policy"], row["scope"], row["slots"]))
     first = results[0]
     rows += _marks({one["scope"] for one in results}, cycle, trace["experts_total"], first)
-    return Figure("sizes", _shape(trace), rows)
+    return Figure("sizes", _shape(trace), rows, {"$opacity": 1})
 
 
 def _size(policy: str, scope: str, slots: int, share: float, misses: float, of: int) -> Row:
@@ -187,7 +187,7 @@ def curve_sizes(held: Any) -> Figure:
             rows.append(_size(_policy_of(curve), curve["scope"], slots, slots / total, misses, accesses))
     for scope, curve in {curve["scope"]: curve for curve in _curves(held)}.items():
         rows += _marks([scope], _cycle_of(curve) or curve["experts_total"], curve["experts_total"], curve)
-    return Figure("sizes", _about_curve(held), rows)
+    return Figure("sizes", _about_curve(held), rows, {"$opacity": 0})
 
 
 def _about_curve(held: Any) -> str:
@@ -241,10 +241,11 @@ def rank(held: Row) -> Figure:
         for cell, removed, misses in zip(cells, policy["gap_closed"], policy["misses"]):
             rows.append({"mark": "cell", **named, **_cell(cell), "removed": removed, "misses": misses})
         rows.append({"mark": "all", **named, "removed": policy["saved"]})
-    caption = "each point a cache, the line all caches together; left of -100 % is not drawn"
+    caption = "points: one cache each; ticks and numbers: all caches together"
     # The last ranking of several traces is over all: its cells have traces.
     about = _shape(held["trace"]) if "trace" in held else f"over {', '.join(held['traces'])}"
-    return Figure("rank", f"{about}; {caption}", rows)
+    least = min([0.0, *(row["removed"] for row in rows if row.get("removed") is not None)])
+    return Figure("rank", f"{about}; {caption}", rows, {"$least": max(-1.0, least)})
 
 
 def _scope(cell: Row) -> str:
@@ -260,11 +261,10 @@ def _cell(cell: Row) -> Row:
 
 def marginals(held: Row) -> Figure:
     """What the next byte saves, of `hotset plan`."""
-    experts = sum(held["quotas"]) * held["model"]["bytes_per_expert_slot"] / held["model"]["moe_layers"]
     rows = [
         {
             "consumer": one["consumer"], "ms_per_gib": 1000 * _GIB * one["seconds_per_byte"],
-            "bytes": held["kv_bytes"] if "kv" in one["consumer"].lower() else round(experts),
+            "kind": "KV cache" if one["consumer"] == "kv" else "experts",
         }
         for one in _needs(held, "marginals", "hotset plan --model MODEL --json")
     ]  # fmt: skip
