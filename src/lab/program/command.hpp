@@ -48,8 +48,9 @@ command add_synth_requests(CLI::App& root);
 command add_complete(CLI::App& root);
 command add_completion(CLI::App& root);
 command add_help(CLI::App& root);
-/// plot, report and top.
-std::vector<command> add_python_commands(CLI::App& root);
+command add_plot(CLI::App& root);
+command add_report(CLI::App& root);
+command add_top(CLI::App& root);
 
 /// Errors: usage_error "<option>: '<text>'; accepted: <accepted>".
 [[noreturn]] inline void refuse_option(std::string_view option, std::string_view text,

@@ -2,10 +2,8 @@
 #include "hotset/lab/program.hpp"
 
 #include <exception>
-#include <iterator>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -47,22 +45,11 @@ A file called - is standard input or standard output; ./- is a file of that name
 Exit codes: 0 success, 1 failure, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-<<<<<<< HEAD
-  return {
-      add_info(root),           add_simulate(root),       add_bench(root),      add_curve(root),
-      add_plan(root),           add_simulate_split(root), add_counts(root),     add_history(root),
-      add_adapters(root),       add_import(root),         add_export(root),     add_synth(root),
-      add_synth_requests(root), add_complete(root),       add_completion(root), add_help(root)};
-=======
-  std::vector<command> added{add_info(root),     add_simulate(root),       add_curve(root),
-                             add_plan(root),     add_simulate_split(root), add_counts(root),
-                             add_history(root),  add_adapters(root),       add_import(root),
-                             add_export(root),   add_synth(root),          add_synth_requests(root),
-                             add_complete(root), add_completion(root),     add_help(root)};
-  auto python = add_python_commands(root);
-  std::move(python.begin(), python.end(), std::back_inserter(added));
-  return added;
->>>>>>> c8017ec9 (program: plot, report and top start the Python package)
+  return {add_info(root),           add_simulate(root),       add_bench(root),  add_curve(root),
+          add_plan(root),           add_simulate_split(root), add_counts(root), add_history(root),
+          add_adapters(root),       add_import(root),         add_export(root), add_synth(root),
+          add_synth_requests(root), add_plot(root),           add_report(root), add_top(root),
+          add_complete(root),       add_completion(root),     add_help(root)};
 }
 
 int parse_failed(const CLI::App& root, const CLI::ParseError& error) {

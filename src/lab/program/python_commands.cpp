@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // hotset plot, report, top: commands of the Python package, which this program starts.
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,11 +16,6 @@
 
 namespace hotset::cli {
 namespace {
-
-constexpr std::array<std::pair<const char*, const char*>, 3> python_commands{
-    {{"plot", "Draw a result or a trace as SVG, PNG or HTML"},
-     {"report", "Write a page about traces: policy, slots, misses by layer and over time"},
-     {"top", "Show a running engine's metrics in the terminal"}}};
 
 // Checks for the command itself, too: an older package would start this program again.
 constexpr const char* start = R"(import sys
@@ -70,10 +63,15 @@ command add_python(CLI::App& root, const char* name, const char* about) {
 
 }  // namespace
 
-std::vector<command> add_python_commands(CLI::App& root) {
-  std::vector<command> added;
-  for (const auto& [name, about] : python_commands) added.push_back(add_python(root, name, about));
-  return added;
+command add_plot(CLI::App& root) {
+  return add_python(root, "plot", "Draw a result or a trace as SVG, PNG or HTML");
+}
+command add_report(CLI::App& root) {
+  return add_python(root, "report",
+                    "Write a page about traces: which policy, how many slots, where misses are");
+}
+command add_top(CLI::App& root) {
+  return add_python(root, "top", "Show a running engine's metrics in the terminal");
 }
 
 }  // namespace hotset::cli
