@@ -176,13 +176,13 @@ int serve_trace(const options& chosen) {
       config_of(weights, chosen);
   const auto requests = requests_of(chosen, chosen.serving.traces);
   const auto choices = choices_of(chosen.serving.splits, limits_of(weights, requests, config));
-  const auto view = view_of(weights, chosen.serving, config, choices.size());
-  config.view = view.get();
+  const auto live = view_of(weights, chosen.serving, config, choices.size());
+  config.view = live.get();
   std::vector<trace_serving_result> runs;
   runs.reserve(choices.size());
   for (const auto& choice : choices) runs.push_back(serve_trace(weights, requests, config, choice));
-  if (view != nullptr)
-    if (const auto failed = view->finish()) throw std::runtime_error(failed->message);
+  if (live != nullptr)
+    if (const auto failed = live->finish()) throw std::runtime_error(failed->message);
   if (chosen.as_json) {
     fmt::print("{}\n", to_json(weights, config, runs).dump(2));
   } else {
