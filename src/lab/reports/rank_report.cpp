@@ -72,7 +72,8 @@ row totals_of(const ranked_policy& policy) {
   };
   return {{"eviction", policy.eviction},         {"saved", or_null(policy.saved)},
           {"worst", share(policy.worst)},        {"best", share(policy.best)},
-          {"above_belady", policy.above_belady}, {"caches", policy.replayed_cells()}};
+          {"above_belady", policy.above_belady}, {"caches", policy.replayed_cells()},
+          {"host_ns", or_null(policy.host_ns)}};
 }
 /// One policy in one cell.
 row row_in_cell(const ranking& ranked, const ranked_policy& policy, std::size_t c) {
