@@ -153,7 +153,7 @@ def _curves(held: Any) -> list[Row]:
     return held if isinstance(held, list) else [held]
 
 
-def _points(curve: Row) -> list[tuple[int, float]]:
+def points(curve: Row) -> list[tuple[int, float]]:
     """Slots of all pools and misses, where visits fit; at most so many that a line shows them."""
     pools = [pool["misses"] for pool in _needs(curve, "curves", "hotset curve TRACE --json")]
     if not pools:
@@ -183,7 +183,7 @@ def curve_sizes(held: Any) -> Figure:
     rows = []
     for curve in _curves(held):
         total, accesses = curve["experts_total"], curve["accesses"]
-        for slots, misses in _points(curve):
+        for slots, misses in points(curve):
             rows.append(_size(_policy_of(curve), curve["scope"], slots, slots / total, misses, accesses))
     for scope, curve in {curve["scope"]: curve for curve in _curves(held)}.items():
         rows += _marks([scope], _cycle_of(curve) or curve["experts_total"], curve["experts_total"], curve)
@@ -217,8 +217,8 @@ def _slot_bytes(curve: Row) -> float:
 
 def _slopes(curve: Row, most: int) -> list[tuple[int, int, float]]:
     """Slots, slots to the next point, misses that each of these saves."""
-    points = _points(curve)
-    chosen = [points[at] for at in numpy.unique(numpy.linspace(0, len(points) - 1, min(len(points), most)).astype(int))]
+    known = points(curve)
+    chosen = [known[at] for at in numpy.unique(numpy.linspace(0, len(known) - 1, min(len(known), most)).astype(int))]
     return [(a, b - a, (before - after) / (b - a)) for (a, before), (b, after) in zip(chosen, chosen[1:])]
 
 

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
-from hotset import _plot, _top, importers
+from hotset import _plot, _report, _top, importers
 from hotset._errors import InvalidArgument, InvalidConfig
 from hotset.studies import (
     _console,
@@ -606,6 +606,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "convert": _convert,
     "diff": _diff,
     "plot": _plot.plot,
+    "report": _report.report,
     "select-experts": _select_experts,
     "top": _top.main,
     "train-gate": _train_gate,
