@@ -3,6 +3,8 @@
 // a packed file unpacks to at most 2 MiB plus 50 times its size.
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -13,6 +15,7 @@
 
 #include "allocation.hpp"
 #include "gguf_samples.hpp"
+#include "hotset/lab/adapter_checkpoint.hpp"
 #include "hotset/lab/esft_config.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
@@ -282,6 +285,29 @@ TEST(bounded_memory, adapters) {
   };
   for (const auto& file : configs) (void)stays_small(file, config);
   EXPECT_TRUE(stays_small(configs.front(), config));
+
+  // The configuration requires 64 matrices for each of thousands of experts; the file has one of a few hundred.
+  lab::adapter_format format{.base = widest, .weights = {{}}, .dtype = "BF16", .converts = true};
+  for (std::size_t m = 0; m < 64; ++m) format.weights.front().push_back({"m" + number(m), 1, 1});
+  const auto checkpoint = [&](const std::string& path) {
+    const auto folder = std::filesystem::path(path).parent_path();
+    std::ofstream(folder / "expert_cfg.json")
+        << many(numbers, R"({"experts":{"0":[)") + "1048575]}}";
+    (void)lab::adapter_checkpoint(folder, format);
+  };
+  std::string data;
+  const auto header = many(
+      [&](auto i) {
+        data += "xy";
+        return (i == 0 ? "{\"" : ",\"") + ("layers.0.mlp.experts." + number(i)) +
+               R"(.m0.weight":{"dtype":"F16","shape":[1,1],"data_offsets":[)" + number(2 * i) +
+               "," + number(2 * i + 2) + "]}";
+      },
+      {});
+  const bad_file few{"model.safetensors", trace_samples::safetensors_bytes(header + "}", data)};
+  EXPECT_FALSE(stays_small(few, checkpoint));
+  for (auto& matrix : format.weights.front()) matrix.rows = matrix.columns = 1U << 24U;
+  EXPECT_FALSE(stays_small(few, checkpoint)) << "an expert of 2^54 bytes";
 }
 
 }  // namespace

@@ -29,11 +29,11 @@ const std::uint16_t* matrix_of(const expert_tensors& expert, std::string_view na
 
 }  // namespace
 
-adapter_format format_of(const model_config& shape) {
+hotset::lab::adapter_format format_of(const model_config& shape) {
   const auto weight = [](std::string_view name, std::size_t rows, std::size_t columns) {
-    return std::vector<expert_matrix>{{std::string(name), rows, columns}};
+    return std::vector<hotset::lab::expert_matrix>{{std::string(name), rows, columns}};
   };
-  adapter_format out;
+  hotset::lab::adapter_format out;
   out.base = {.layers = static_cast<std::int32_t>(shape.layers),
               .experts = static_cast<std::int32_t>(shape.experts),
               .first_layer = 0};
@@ -50,7 +50,7 @@ std::string adapter_name(const std::filesystem::path& folder) {
 }
 
 adapter_weights read_adapter(const model_config& shape, const std::filesystem::path& folder) {
-  const adapter_checkpoint checkpoint(folder, format_of(shape));
+  const hotset::lab::adapter_checkpoint checkpoint(folder, format_of(shape));
   auto tuned = checkpoint.config().tuned;
   std::size_t count = 0;
   for (auto& of_layer : tuned) {
@@ -77,7 +77,7 @@ void write_adapter(const std::filesystem::path& folder, const model_config& shap
   hotset::lab::esft_config config{std::vector<std::int32_t>(shape.layers), adapter.tuned()};
   std::iota(config.layer_numbers.begin(), config.layer_numbers.end(), 0);
   const auto source = [&](hotset::layer_id layer, hotset::expert_id expert,
-                          const expert_matrix& matrix) {
+                          const hotset::lab::expert_matrix& matrix) {
     const auto l = index_of(layer);
     const auto& tuned = adapter.tuned()[l];
     const auto place =
@@ -85,7 +85,7 @@ void write_adapter(const std::filesystem::path& folder, const model_config& shap
     return std::as_bytes(std::span(matrix_of(adapter.expert(l, place), matrix.name),
                                    shape.hidden_size * shape.inner_size));
   };
-  write_adapter_checkpoint(folder, format_of(shape), config, source);
+  hotset::lab::write_adapter_checkpoint(folder, format_of(shape), config, source);
 }
 
 }  // namespace tiny_moe

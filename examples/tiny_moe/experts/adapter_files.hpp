@@ -5,14 +5,14 @@
 #include <filesystem>
 #include <string>
 
-#include "tiny_moe/experts/adapter_checkpoint.hpp"
+#include "hotset/lab/adapter_checkpoint.hpp"
 #include "tiny_moe/experts/adapters.hpp"
 #include "tiny_moe/model/model.hpp"
 
 namespace tiny_moe {
 
 /// Format of the model's file: three weights of one matrix each, at 16 bits; layers are numbered from 0.
-[[nodiscard]] adapter_format format_of(const model_config& shape);
+[[nodiscard]] hotset::lab::adapter_format format_of(const model_config& shape);
 
 /// Name of the adapter in a folder: the folder's name.
 [[nodiscard]] std::string adapter_name(const std::filesystem::path& folder);

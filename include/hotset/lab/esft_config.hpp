@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Reads ESFT configurations: the experts that an adapter tuned in each layer.
+/// Reads and writes ESFT configurations: the experts that an adapter tuned in each layer.
 ///
 /// `{"experts": {"1": [8, 26], ...}, "shared_experts": false, "non_expert_modules": false}`, in the format of
 /// DeepSeek's ESFT. Beside an adapter's weights the file is called expert_cfg.json. Layers have the model's own
@@ -45,5 +45,8 @@ struct esft_config {
 /// Reads a configuration from text in memory. `file`: name for messages. Errors: as read_esft_config.
 [[nodiscard]] esft_config parse_esft_config(std::string_view text, const std::string& file,
                                             const esft_base& base);
+
+/// Returns one line of JSON, layers ascending.
+[[nodiscard]] std::string format_esft_config(const esft_config& config);
 
 }  // namespace hotset::lab

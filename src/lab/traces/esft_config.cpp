@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "lab/files/input_error.hpp"
@@ -169,6 +170,16 @@ esft_config read_esft_config(const std::filesystem::path& path, const esft_base&
     if (std::filesystem::exists(own, code) || !std::filesystem::exists(file, code)) file = own;
   }
   return parse_esft_config(read_single_input(file), file.string(), base);
+}
+
+std::string format_esft_config(const esft_config& config) {
+  std::string layers;
+  for (std::size_t l = 0; l < config.tuned.size(); ++l)
+    layers += fmt::format("{}\"{}\": [{}]", l == 0 ? "" : ", ", config.layer_numbers[l],
+                          fmt::join(config.tuned[l], ", "));
+  return fmt::format(
+      "{{\"experts\": {{{}}}, \"shared_experts\": false, \"non_expert_modules\": false}}\n",
+      layers);
 }
 
 }  // namespace hotset::lab

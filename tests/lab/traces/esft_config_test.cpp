@@ -51,6 +51,13 @@ TEST(esft_config, with_a_first_layer_unnamed_experts_are_the_base_models) {
   EXPECT_THAT(config.tuned[2], ElementsAre(5));
 }
 
+TEST(esft_config, is_written_as_it_is_read) {
+  const std::string text =
+      "{\"experts\": {\"9\": [3, 1], \"10\": []}, \"shared_experts\": false, "
+      "\"non_expert_modules\": false}\n";
+  EXPECT_EQ(format_esft_config(parse_esft_config(text, "a.json", two_layers)), text);
+}
+
 TEST(esft_config, refuses_adapters_that_tuned_more_than_routed_experts) {
   EXPECT_EQ(refused(R"({"experts": {"1": [0], "2": [1]}, "shared_experts": true})"),
             "a.json: key 'shared_experts': is true; accepted: false: adapters that tuned routed "

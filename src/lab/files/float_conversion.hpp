@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-namespace tiny_moe {
+namespace hotset::lab {
 
 enum class float_type : std::uint8_t { f16, bf16, f32 };
 
@@ -22,4 +22,4 @@ enum class float_type : std::uint8_t { f16, bf16, f32 };
 bool convert_floats(float_type type, std::span<const std::byte> from, float_type to_type,
                     std::span<std::byte> to) noexcept;
 
-}  // namespace tiny_moe
+}  // namespace hotset::lab

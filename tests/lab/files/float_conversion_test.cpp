@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tiny_moe/experts/float_conversion.hpp"
+#include "lab/files/float_conversion.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,10 +17,8 @@
 
 #include "random_source.hpp"
 
-namespace float_conversion_test {
+namespace hotset::lab::float_conversion_test {
 namespace {
-
-using namespace tiny_moe;
 
 /// A floating-point format by its definition. The reference: values are doubles, which hold all three exactly.
 struct float_rules {
@@ -119,7 +117,7 @@ TEST(conversions, every_bf16_in_every_dtype) {
 }
 
 TEST(conversions, random_floats_and_those_beside_every_border_in_every_dtype) {
-  hotset::support::random_source random(20'240'701);
+  support::random_source random(20'240'701);
   std::vector<std::uint32_t> elements;
   for (int i = 0; i < 20'000; ++i) elements.push_back(static_cast<std::uint32_t>(random.next()));
   for (int i = 0; i < 100'000; ++i)  // 2^-28 to 2^17, where halves begin and end
@@ -147,4 +145,4 @@ TEST(conversions, one_value_that_does_not_fit_is_said) {
 }
 
 }  // namespace
-}  // namespace float_conversion_test
+}  // namespace hotset::lab::float_conversion_test

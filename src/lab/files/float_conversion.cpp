@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tiny_moe/experts/float_conversion.hpp"
+#include "lab/files/float_conversion.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,18 +10,18 @@
 #include "hotset/trace/half_array.hpp"
 #include "lab/files/safetensors.hpp"
 
-namespace tiny_moe {
+namespace hotset::lab {
 namespace {
 
 constexpr std::array<std::string_view, 3> type_names{"F16", "BF16", "F32"};  // by float_type
 
 float widened(std::uint32_t bits, float_type type) noexcept {
-  if (type == float_type::f16) return hotset::half_to_float(static_cast<std::uint16_t>(bits));
+  if (type == float_type::f16) return half_to_float(static_cast<std::uint16_t>(bits));
   return std::bit_cast<float>(type == float_type::bf16 ? bits << 16U : bits);
 }
 
 std::uint32_t narrowed(float value, float_type type) noexcept {
-  if (type == float_type::f16) return hotset::float_to_half(value);
+  if (type == float_type::f16) return float_to_half(value);
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (type == float_type::f32) return bits;
   if (std::isnan(value))
@@ -47,8 +47,8 @@ bool convert_floats(float_type type, std::span<const std::byte> from, float_type
   }
   bool fits = true;
   for (std::size_t i = 0; i < from.size() / element_bytes(type); ++i) {
-    const auto bits = type == float_type::f32 ? hotset::lab::read_unaligned<std::uint32_t>(from, i)
-                                              : hotset::lab::read_unaligned<std::uint16_t>(from, i);
+    const auto bits = type == float_type::f32 ? read_unaligned<std::uint32_t>(from, i)
+                                              : read_unaligned<std::uint16_t>(from, i);
     const auto value = widened(bits, type);
     const auto made = narrowed(value, to_type);
     fits = fits && (std::isinf(value) || !std::isinf(widened(made, to_type)));
@@ -61,4 +61,4 @@ bool convert_floats(float_type type, std::span<const std::byte> from, float_type
   return fits;
 }
 
-}  // namespace tiny_moe
+}  // namespace hotset::lab

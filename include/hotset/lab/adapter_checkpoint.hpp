@@ -18,7 +18,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/lab/esft_config.hpp"
 
-namespace tiny_moe {
+namespace hotset::lab {
 
 /// A matrix of an expert in the checkpoint.
 struct expert_matrix {
@@ -29,7 +29,7 @@ struct expert_matrix {
 
 /// Expert format of the base model; checkpoints are checked against it.
 struct adapter_format {
-  hotset::lab::esft_base base;
+  esft_base base;
   /// Each weight is a sequence of matrices, such as {{gate_proj, up_proj}, {down_proj}}.
   std::vector<std::vector<expert_matrix>> weights;
   std::string dtype = "BF16";  ///< dtype of the base: "F16", "BF16" or "F32"
@@ -50,10 +50,10 @@ class adapter_checkpoint {
   adapter_checkpoint& operator=(adapter_checkpoint&&) noexcept;
   ~adapter_checkpoint();
 
-  [[nodiscard]] const hotset::lab::esft_config& config() const noexcept;
+  [[nodiscard]] const esft_config& config() const noexcept;
   /// Fills `out` with a weight of a tuned expert, in the base's dtype. `layer` counts the layers with experts from 0.
   /// Returns false if the expert is not tuned, `out` has another size, or a value does not fit the base's dtype.
-  [[nodiscard]] bool read(hotset::layer_id layer, std::size_t weight, hotset::expert_id expert,
+  [[nodiscard]] bool read(layer_id layer, std::size_t weight, expert_id expert,
                           std::span<std::byte> out) const noexcept;
 
  private:
@@ -62,8 +62,8 @@ class adapter_checkpoint {
 };
 
 /// Returns the bytes of a matrix of a tuned expert, in the base's dtype. They are valid until the next call.
-using matrix_source = std::function<std::span<const std::byte>(hotset::layer_id, hotset::expert_id,
-                                                               const expert_matrix&)>;
+using matrix_source =
+    std::function<std::span<const std::byte>(layer_id, expert_id, const expert_matrix&)>;
 
 /// Writes expert_cfg.json and model.safetensors into a folder, which is created if it does not exist. Names have
 /// `model.`. Writes each file under a temporary name and then renames it, so that no partial file remains.
@@ -71,6 +71,6 @@ using matrix_source = std::function<std::span<const std::byte>(hotset::layer_id,
 /// Errors: usage_error for an invalid format, a configuration that does not fit it, or a matrix of another size;
 /// std::runtime_error for a file that cannot be written, or other weights in the folder.
 void write_adapter_checkpoint(const std::filesystem::path& folder, const adapter_format& format,
-                              const hotset::lab::esft_config& config, const matrix_source& source);
+                              const esft_config& config, const matrix_source& source);
 
-}  // namespace tiny_moe
+}  // namespace hotset::lab

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tiny_moe/experts/adapter_checkpoint.hpp"
+#include "hotset/lab/adapter_checkpoint.hpp"
 
 #include <algorithm>
 #include <array>
@@ -18,17 +18,14 @@
 #include "hotset/core/text/names.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "lab/errors.hpp"
+#include "lab/files/float_conversion.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/output_file.hpp"
 #include "lab/files/safetensors.hpp"
 #include "lab/traces/trace_options.hpp"
-#include "tiny_moe/experts/float_conversion.hpp"
 
-namespace tiny_moe {
+namespace hotset::lab {
 namespace {
-
-using namespace hotset;
-using namespace hotset::lab;
 
 namespace fs = std::filesystem;
 
@@ -106,7 +103,7 @@ struct expert_shape {
 };
 
 /// Layers numbered from 0, ascending.
-std::vector<expert_key> tuned_keys(const esft_config& config) {
+std::vector<expert_key> tuned_experts(const esft_config& config) {
   std::vector<expert_key> out;
   for (std::size_t layer = 0; layer < config.tuned.size(); ++layer)
     for (const auto expert : config.tuned[layer])
@@ -143,17 +140,6 @@ const fs::path& checked_folder(const fs::path& folder) {
     refuse_input(folder.string(), "", "is no folder",
                  fmt::format("a folder with {} and weights, *{}", config_file, weight_ending));
   return folder;
-}
-
-/// Returns one line of JSON, layers ascending.
-std::string format_esft_config(const esft_config& config) {
-  std::string layers;
-  for (std::size_t l = 0; l < config.tuned.size(); ++l)
-    layers += fmt::format("{}\"{}\": [{}]", l == 0 ? "" : ", ", config.layer_numbers[l],
-                          fmt::join(config.tuned[l], ", "));
-  return fmt::format(
-      "{{\"experts\": {{{}}}, \"shared_experts\": false, \"non_expert_modules\": false}}\n",
-      layers);
 }
 
 /// Errors: usage_error for a configuration that would read back differently.
@@ -194,7 +180,7 @@ void write_files(const fs::path& folder, const adapter_format& format, const exp
   refuse_other_weights(folder);
   output_file data(folder / weights_file, output_content::binary);
   output_file names(folder / config_file);
-  const auto tuned = tuned_keys(config);
+  const auto tuned = tuned_experts(config);
   safetensors_header header;
   for (const auto key : tuned)
     for (const auto& matrix : shape.matrices)
@@ -229,7 +215,7 @@ class adapter_checkpoint::contents {
   contents(const fs::path& folder, const adapter_format& format)
       : shape_(format),
         config_(read_esft_config(checked_folder(folder), format.base)),
-        tuned_(tuned_keys(config_)) {
+        tuned_(tuned_experts(config_)) {
     const auto paths = safetensors_in(folder);
     if (paths.empty())
       refuse_input(folder.string(), "", "has no weights",
@@ -371,7 +357,7 @@ void write_adapter_checkpoint(const std::filesystem::path& folder, const adapter
   if (!source) throw usage_error("adapter weights: no source, accepted: a function");
   const expert_shape shape(format);
   check_config(config, format.base);
-  check_size(shape, tuned_keys(config).size());
+  check_size(shape, tuned_experts(config).size());
   std::error_code code;
   const bool made = fs::create_directories(folder, code);
   if (code)
@@ -386,4 +372,4 @@ void write_adapter_checkpoint(const std::filesystem::path& folder, const adapter
   }
 }
 
-}  // namespace tiny_moe
+}  // namespace hotset::lab
