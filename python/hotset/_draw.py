@@ -9,6 +9,7 @@ import html
 import io
 import json
 import os
+import re
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -137,5 +138,5 @@ def page(title: str, body: str, specs: dict[str, dict[str, Any]], look: dict[str
 
 
 def _script(text: str) -> str:
-    """Text within <script>, which the first </ would end."""
-    return text.replace("</", "<\\/")
+    """Text within <script>, which the first </script would end."""
+    return re.sub("</(?=script)", r"<\\/", text, flags=re.IGNORECASE)
