@@ -41,6 +41,7 @@ demo: packages-demo
 	examples/demo.sh build/release
 
 test: packages-test
+	cmake/python-extras.sh build/python-extras
 	$(call configure,dev)
 	$(call build,dev)
 	$(call test,dev)

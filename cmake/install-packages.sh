@@ -14,7 +14,7 @@ case $target in
   install) parts="build lab" ;;
   demo) parts="build lab examples" ;;
   bench) parts="build lab examples benchmarks uring" ;;
-  test) parts="build lab examples tests uring python words" ;;
+  test) parts="build lab examples tests uring python words venv browser" ;;
   figures) parts="build lab examples python venv" ;;
   style) parts="build lab examples tests uring python format words" ;;
   reference) parts="reference" ;;
