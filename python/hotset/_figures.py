@@ -112,8 +112,7 @@ def _marks(scopes: Iterable[str], cycle: int, total: int, counts: Mapping[str, A
     rows: list[Row] = []
     for scope in sorted(scopes):
         named = {"scope": scope, "future": None}
-        if cycle < total:
-            rows.append({"mark": "cycle", "policy": "one token's cycle", "slots": cycle, "share": cycle / total, **named})
+        rows.append({"mark": "cycle", "policy": "one token's cycle", "slots": cycle, "share": cycle / total, **named})
         rows.append({"mark": "ceiling", "policy": "all but first uses", "hits": ceiling, **named})
     return rows
 
@@ -172,10 +171,10 @@ def _policy_of(curve: Row) -> str:
     return str(curve.get("eviction") or "lru")
 
 
-def _cycle_of(curve: Row) -> Any:
+def _cycle_of(curve: Row) -> int:
     """Slots of all pools."""
-    cycle = curve.get("cycle")
-    return None if cycle is None else cycle * len(curve["curves"])
+    cycle: int = _needs(curve, "cycle", "hotset curve TRACE --json (schema hotset.curve/2)")
+    return cycle * len(curve["curves"])
 
 
 def curve_sizes(held: Any) -> Figure:
@@ -186,7 +185,7 @@ def curve_sizes(held: Any) -> Figure:
         for slots, misses in points(curve):
             rows.append(_size(_policy_of(curve), curve["scope"], slots, slots / total, misses, accesses))
     for scope, curve in {curve["scope"]: curve for curve in _curves(held)}.items():
-        rows += _marks([scope], _cycle_of(curve) or curve["experts_total"], curve["experts_total"], curve)
+        rows += _marks([scope], _cycle_of(curve), curve["experts_total"], curve)
     return Figure("sizes", _about_curve(held), rows, {"$opacity": 0})
 
 
