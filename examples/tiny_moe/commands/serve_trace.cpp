@@ -142,8 +142,8 @@ std::vector<split_choice> choices_of(const std::vector<std::string>& splits,
   return out;
 }
 
-/// The run's view, or null. Errors: hotset::lab::usage_error for several runs or no address; std::runtime_error for an address or a
-/// file that cannot be used.
+/// The run's view, or null. Errors: hotset::lab::usage_error for several runs or no address; std::runtime_error for an
+/// address or a file that cannot be used.
 std::unique_ptr<hotset::live_view> view_of(const model& weights, const serving_options& chosen,
                                            const trace_serving_config& config, std::size_t runs) {
   const hotset::live_view_config wanted{
