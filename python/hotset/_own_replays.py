@@ -56,11 +56,11 @@ class Visits:
     def __iter__(self) -> Iterator[tuple[int, int, int, NDArray[Any], Any, Any]]:
         """Step, kind, layer, experts, weights, sequences."""
         trace, weights = self.trace, self.trace.weights
-        routed = (self.ids >= 0).any(2)
+        routed = numpy.asarray((self.ids >= 0).any(2))
         kinds, sequences = numpy.asarray(trace.kinds), numpy.ascontiguousarray(trace.sequences, numpy.uint32)
         for step, (begin, end) in enumerate(self.passes):
             kind = next((k for k in (1, 2) if (kinds[begin:end] == k).any()), 0)
-            some = routed[begin:end].any(0)
+            some = numpy.asarray(routed[begin:end].any(0))
             for layer in range(trace.layers):
                 if not some[layer]:
                     continue

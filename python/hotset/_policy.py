@@ -108,6 +108,7 @@ class VisitEvent(_Shown):
     """A visit that took place: one layer of one step, or a group of its tokens if it did not fit."""
 
     __slots__ = ("_width",)
+    _width: int
     _of = _library.VisitEvent
     _arrays = {"experts": "i4", "slots": "i4", "weights": "f8", "fills": fill, "bypassed": _BYPASS, "counted": "u1"}
 
