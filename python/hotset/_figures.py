@@ -307,12 +307,13 @@ def split(held: Row) -> Figure:
 def adapters(held: Row) -> Figure:
     """Bytes of adapters by placement, of `hotset adapters plan`."""
     tokens = held.get("kv_tokens") or {}
+    kinds = {"exact": "lower bound", held.get("smallest"): "fewest bytes"}
     rows = []
     for name, size in _needs(held, "bytes", "hotset adapters plan --base MxL --expert-bytes SIZE CONFIG... --json").items():
         kept = tokens.get(name)
         rows.append({
             "placement": name, "bytes": size, "gib": size / _GIB, "kv_tokens": kept,
-            "kind": "fewest bytes" if name == held["smallest"] else "other placement",
+            "kind": kinds.get(name, "other placement"),
             "label": f"{size / _GIB:.2f}" + (f", leaves {kept:,} tokens" if kept is not None else ""),
         })  # fmt: skip
     adapted = held["adapters"]
