@@ -2,9 +2,9 @@
 #pragma once
 /// Serves one page of metrics over HTTP/1.1 (POSIX): GET /metrics, on its own thread.
 ///
-/// It answers one request after another and closes each connection. A request has at most 8 KiB and two seconds, so no
-/// client holds the thread for longer. There is no encryption and no password: keep the address on the loopback, or
-/// behind a proxy.
+/// It answers one request after another and closes each connection. A request has at most 8 KiB and two seconds, its
+/// answer one second, so no client holds the thread for longer. There is no encryption and no password: keep the
+/// address on the loopback, or behind a proxy.
 
 #include <algorithm>
 #include <array>
@@ -122,7 +122,7 @@ struct socket_address {
   }
 };
 
-/// One connection with a deadline for all of its bytes.
+/// One connection: its request has two seconds, its answer another one.
 class connection {
  public:
   explicit connection(descriptor socket) noexcept : socket_(std::move(socket)) {
@@ -146,6 +146,7 @@ class connection {
     return 0;
   }
   void write(std::string_view text) {
+    end_ = clock::now() + std::chrono::seconds(1);
 #if defined(MSG_NOSIGNAL)
     constexpr int flags = MSG_NOSIGNAL;
 #else
@@ -228,7 +229,7 @@ class metrics_endpoint {
   metrics_endpoint(checked, page_type page) : page_(std::move(page)) {}
   metrics_endpoint(const metrics_endpoint&) = delete;
   metrics_endpoint& operator=(const metrics_endpoint&) = delete;
-  /// Ends after the running answer, at most two seconds later.
+  /// Ends after the running answer, at most three seconds later.
   ~metrics_endpoint() {
     wake_[1] = detail::descriptor();  // the thread sees the end of the pipe
     for (auto& thread : thread_) thread.join();

@@ -354,10 +354,10 @@ TEST_F(simulate, a_killed_command_goes_on_where_it_was) {
   const auto whole = out_of(command);
   EXPECT_EQ(out_of_shell("ls done | wc -l"), "12\n");
   (void)out_of_shell("rm -r done && mv u.trace later.trace && mkfifo u.trace");
-  const auto killed = shell("'" HOTSET_CLI "' " + command + R"( >killed.json &
+  const auto killed = shell("'" HOTSET_CLI "' " + command + R"sh( >killed.json &
     until [ "$(ls done 2>/dev/null | wc -l)" -ge 6 ] || ! kill -0 $!; do sleep 0.01; done
     kill -9 $!
-    wait $!)");
+    wait $!)sh");
   EXPECT_EQ(killed.code, 128 + 9) << killed.err;
   EXPECT_EQ(read("killed.json"), "");
   EXPECT_EQ(out_of_shell("ls done | wc -l"), "6\n");
