@@ -90,6 +90,7 @@ TEST_F(transfer_observers, see_a_failed_copy_and_no_cancelled_one) {
       std::array{fill_of({0_layer, 3_expert}, 1_slot, until_open(held))}, caller, urgency::soon);
   EXPECT_TRUE(backend.cancel(dropped.id));
   held.open();
+  reader.drain();  // it waits at the gate, which this test owns
   const auto copies = seen.copies();
   ASSERT_EQ(copies.size(), 1U);
   EXPECT_FALSE(copies[0].arrived);
