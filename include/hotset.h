@@ -81,8 +81,7 @@ enum {
   HOTSET_FORKED = 103,       /* the handle was made in the process that forked this one */
   HOTSET_CANNOT_WRITE = 104, /* the file does not exist, or is unchanged */
   HOTSET_STOPPED = 105,      /* a callback ended the visit */
-  HOTSET_POLICY_FAILED =
-      106 /* a callback of the program's eviction policy failed or named an invalid victim */
+  HOTSET_POLICY_FAILED = 106 /* a callback of a policy failed, or named an invalid victim */
 };
 
 /* Version that the library was built with. */

@@ -70,8 +70,9 @@ class CannotWrite(Error, OSError):
 
 
 class PolicyFailed(Error):
-    """A callback of an eviction policy failed, or named an invalid victim. A plan was not made; a commit, an abort or a
-    report of a copy has taken place."""
+    """A callback of an eviction policy failed, or named an invalid victim.
+
+    A plan was not made; a commit, an abort or a report of a copy has taken place."""
 
 
 _CLASSES: dict[int, type[Error]] = {
