@@ -327,9 +327,9 @@ _TRACKS = ("compute stream", "link: demand", "link: prefetch", "link: victims co
 _DOING = dict(zip(_TRACKS, ("arithmetic", "copy for a miss", "prefetch", "copy back")))
 
 
-def timeline(held: Row) -> Figure:
+def timeline(held: Any) -> Figure:
     """Spans of a timeline, from its middle, because its begin is a cold cache."""
-    events = held["traceEvents"]
+    events = held if isinstance(held, list) else held["traceEvents"]
     names = {one["tid"]: one["args"]["name"] for one in events if one.get("name") == "thread_name"}
     spans = sorted((one for one in events if one.get("ph") == "X"), key=lambda one: one["ts"])
     if not spans:
@@ -443,8 +443,8 @@ def kind_of(held: Any) -> str:
     first = held[0] if isinstance(held, list) and held else held
     if not isinstance(first, dict):
         return ""
-    if isinstance(first.get("traceEvents"), list):
-        return "timeline"
+    if isinstance(first.get("traceEvents"), list) or (isinstance(held, list) and "ph" in first):
+        return "timeline"  # of Chrome trace events: an object, or their array
     schema = str(first.get("schema", ""))
     kind = schema.removeprefix("hotset.").split("/")[0] if schema.startswith("hotset.") else ""
     return kind if kind in KINDS else ""

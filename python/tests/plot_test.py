@@ -189,6 +189,11 @@ def test_timeline_tells_arithmetic_from_waits_and_copies():
     ]  # fmt: skip
 
 
+def test_a_timeline_may_be_an_array():
+    assert _figures.kind_of(TIMELINE) == _figures.kind_of(TIMELINE["traceEvents"]) == "timeline"
+    assert _figures.timeline(TIMELINE["traceEvents"]) == _figures.timeline(TIMELINE)
+
+
 def test_a_long_timeline_is_shown_from_its_middle():
     spans = [_span("layer 0", 1, 10.0 * at, 5.0) for at in range(1000)]
     figure = _figures.timeline({"traceEvents": spans})
