@@ -28,7 +28,7 @@ HEADING = re.compile(
 # A heading can be longer than its column. No description begins with these words, so the heading continues.
 LONG = re.compile(r"$| |\.\.\.|REQUIRED|Needs:|Excludes:")
 # The table omits options that the page explains once for all commands, and commands that have their own page.
-REPORTS = ("--json", "--csv", "--columns LIST", "--out FILE")
+REPORTS = ("--json", "--csv", "--columns LIST", "-o, --out FILE")
 OTHER_PAGES = ("adapters plan",)
 # --help prints the number of cores of this machine.
 DEFAULTS = {"--jobs": "all cores"}

@@ -239,7 +239,7 @@ command add_bench(CLI::App& root) {
            "trace are left out and reported")
       ->default_str("12.5%,25%,50%");
   add_number(*app, "--jobs", options->jobs, 1U, 1024U, "number of replays that run in parallel");
-  add_file(*app, "--out", options->out,
+  add_file(*app, "-o,--out", options->out,
            "results file (CSV): replays that it has are not run again; it is replaced after each "
            "cache, so an interrupted run can be continued")
       ->required();

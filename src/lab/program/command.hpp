@@ -126,7 +126,7 @@ CLI::Option* add_file(CLI::App& app, const std::string& name, T& value,
   return app.add_option(name, value, description)->type_name("FILE");
 }
 inline CLI::Option* add_out(CLI::App& app, std::filesystem::path& out) {
-  return add_file(app, "--out", out, "file to write (default: standard output)");
+  return add_file(app, "-o,--out", out, "file to write (default: standard output)");
 }
 
 /// Splits all comma-separated values of an option. Errors: usage_error for an empty entry.

@@ -98,7 +98,7 @@ command add_history(CLI::App& root) {
       root.add_subcommand("history", "Learn and save the history that similar_steps starts from");
   auto options = std::make_shared<history_options>();
   add_file(*app, "TRACE", options->traces, "traces of one model, oldest first");
-  add_file(*app, "--out", options->out, "history to write, for similar_steps:from=FILE")
+  add_file(*app, "-o,--out", options->out, "history to write, for similar_steps:from=FILE")
       ->required();
   auto* from =
       add_file(*app, "--from", options->from, "saved histories to continue from, oldest first")

@@ -163,7 +163,7 @@ command add_simulate_split(CLI::App& root) {
   add_control(*app, options->request);
   auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.split/1)");
   add_columns(*app, options->table, lab::split_columns())->excludes(json);
-  app->add_option("--out", options->out, "file to write (default: standard output)")
+  app->add_option("-o,--out", options->out, "file to write (default: standard output)")
       ->type_name("FILE");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
