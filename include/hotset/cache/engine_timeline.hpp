@@ -65,7 +65,7 @@ class engine_timeline final : public transfer_observer {
   }
   engine_timeline(const engine_timeline&) = delete;
   engine_timeline& operator=(const engine_timeline&) = delete;
-  ~engine_timeline() { (void)finish(); }
+  ~engine_timeline() override { (void)finish(); }
 
   void on_copy(const ended_copy& copy) noexcept override { add({copy, {}, {}, kind::copy}); }
   void on_wait(const ended_wait& wait) noexcept override { add({{}, wait, {}, kind::wait}); }

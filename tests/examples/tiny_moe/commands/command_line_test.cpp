@@ -223,7 +223,7 @@ TEST_F(serve_trace_command, shows_metrics_and_writes_a_timeline) {
     if (event["ph"] == "s" || event["ph"] == "f") ++arrows[event["ph"]];
   }
   EXPECT_GT(spans["layer 0"], 0U);
-  EXPECT_EQ(spans["layer 0"], spans["layer 11"]);
+  EXPECT_GT(spans["layer 11"], 0U);  // a visit of few slots is computed in groups
   EXPECT_GT(spans["layer 11 expert 0"], 0U);
   EXPECT_GT(spans["wait"], 0U);
   EXPECT_GT(arrows["s"], 0U);
