@@ -205,8 +205,8 @@ TEST_F(simulate, systems_are_compared_as_far_as_the_trace_allows) {
 }
 
 TEST_F(simulate, out_writes_the_same_text_to_a_file) {
-  EXPECT_EQ(out_of("simulate t.trace --slots 4 --json --out r.json"), "");
-  EXPECT_EQ(read("r.json"), out_of("simulate t.trace --slots 4 --json"));
+  EXPECT_EQ(out_of("simulate t.trace --slots 4 --csv -o r.csv"), "");
+  EXPECT_EQ(read("r.csv"), out_of("simulate t.trace --slots 4 --csv"));
 }
 
 TEST_F(simulate, decisions_are_json_lines_that_add_up) {
