@@ -125,7 +125,7 @@ class eviction_walk {
   /// Notes what the entry reports of the policy's last call.
   void heed() {
     if constexpr (requires { entry_.problem(); })
-      if (const std::string found = entry_.problem(); !found.empty())
+      if (std::string found = entry_.problem(); !found.empty())
         expect(false, [&] { return found; });
   }
   [[nodiscard]] std::string words_of(std::span<const slot_id> slots) const {
@@ -157,9 +157,9 @@ class eviction_walk {
   }
   /// All eligible slots in eviction order: by the rule, or by the policy itself.
   std::vector<slot_id> order(const visit_context& context) {
-    const auto naive = reference_.order(context, eligible_);
+    auto naive = reference_.order(context, eligible_);
     if constexpr (has_rule) return naive;
-    const auto all = order_of_choice(context);
+    auto all = order_of_choice(context);
     auto sorted = all;
     auto eligible = naive;
     std::sort(sorted.begin(), sorted.end());

@@ -5,6 +5,7 @@
 /// A rule is a `ranking`: it appends numbers to a list. The resident with the smaller list is evicted first.
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -225,14 +226,13 @@ class policy {
     }
     std::sort(ranked.begin(), ranked.end());
     std::vector<slot_id> out;
+    out.reserve(ranked.size());
     for (const auto& [key, slot] : ranked) out.push_back(slot);
     return out;
   }
 
  private:
-  static double halved(double count) {
-    return static_cast<double>(static_cast<std::uint64_t>(count) / 2);
-  }
+  static double halved(double count) { return std::floor(count / 2); }
   void use(const expert_use& a) {
     auto& gate = state_.gates[a.key];
     if (state_.ema < 0)
