@@ -96,9 +96,9 @@ TEST_F(finished, a_damaged_file_is_reported_and_its_run_replayed) {
   const auto whole = json(asked);
   const auto damaged = files().front();
   const auto good = trace_samples::read_all(damaged);
-  for (const auto& bad : std::vector<std::string>{
-           "", good.substr(0, good.size() / 2), good + "x", "[]\n",
-           std::string(good).replace(good.find("\"hits\":") + 7, 1, "x")}) {
+  for (const auto& bad :
+       std::vector<std::string>{"", good.substr(0, good.size() / 2), good + "x", "[]\n",
+                                std::string(good).replace(good.find("\"hits\":") + 7, 1, "x")}) {
     complaints_.clear();
     std::ofstream(damaged) << bad;
     EXPECT_EQ(json(asked), whole);
