@@ -41,8 +41,8 @@ lacks() {
     [[ " $request " != *" $word "* ]] || fail "$target asks for $word: $request"
   done
 }
-# Only `make wheel`, `make python` and `make engines` create environments with PyPI packages.
-all=$(sed -n -E -e '/^(venv|wheel|chroot|engines|prometheus):/d' -e 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
+# `make check` creates no environment with PyPI packages, so it draws nothing for a browser.
+all=$(sed -n -E -e '/^(venv|browser|wheel|chroot|engines|prometheus):/d' -e 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
 [[ $(wc -w <<<"$all") -ge 15 ]] || fail "the list of packages cannot be read: $all"
 
 : >"$work/installed"
@@ -82,7 +82,7 @@ has g++ ninja-build
 lacks cmake
 
 # Every make target requests its own packages.
-for target in demo test bench style reference check python engines install install-headers; do
+for target in demo test bench figures style reference check python engines install install-headers; do
   steps=$(env -u MAKEFLAGS make -n -C "$source" "$target")
   grep -q "install-packages.sh $target\$" <<<"$steps" ||
     fail "make $target does not ask for the packages of $target"

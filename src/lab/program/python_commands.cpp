@@ -41,6 +41,7 @@ int run_python(const std::string& name, const std::vector<std::string>& words) {
   std::vector<std::string> line{"python3", "-c", start, name};
   line.insert(line.end(), words.begin(), words.end());
   std::vector<char*> arguments;
+  arguments.reserve(line.size() + 1);
   for (auto& word : line) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   name_this_program();
