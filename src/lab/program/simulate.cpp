@@ -152,11 +152,12 @@ std::vector<Result> replay_each(const simulate_options& options, lab::sweep_requ
   if (finished) request.finished = &*finished;
   const bool keyed = finished || (options.as_json && !options.rank);
   request.parts = keyed;
-  std::uint64_t lessons = 0;
-  if (keyed && request.lessons != nullptr) lessons = lab::content_hash(*request.lessons);
+  std::string lessons;
+  if (keyed && request.lessons != nullptr)
+    lessons = fmt::format("{:x}", lab::content_hash(*request.lessons));
   for (const auto& path : options.traces) {
     const auto opened = open_input(path, options.reading, options.expert_bytes);
-    if (keyed) request.inputs = lab::content_hash(opened.trace) + lessons;
+    if (keyed) request.inputs = fmt::format("{:x}|{}", lab::content_hash(opened.trace), lessons);
     progress_line progress(printable(opened.trace.name, 40), options.progress);
     request.progress = progress.report();
     if (request.progress) request.running = [&](const std::string& what) { progress.note(what); };

@@ -483,28 +483,29 @@ run_result execute(prepared_run run, const routing_trace& trace, const sweep_req
 
 // --- keys
 
-/// Hash of the contents of files that the text of a policy names, such as learned-gate:weights=FILE.
-std::uint64_t hash_of_files(std::string_view policy) {
-  std::uint64_t hash = 0;
+/// Names the contents of the files in the text of a policy, such as learned-gate:weights=FILE.
+std::string contents_of_files(std::string_view policy) {
+  std::string hashes;
   for (auto at = policy.find('='); at != std::string_view::npos; at = policy.find('=', at + 1)) {
     const auto end = std::min(policy.find_first_of(":+", at), policy.size());
     const auto value = policy.substr(at + 1, end - at - 1);
     std::error_code bad;
-    if (std::filesystem::is_regular_file(value, bad)) hash += text_hash(mapped_file(value).text());
+    if (std::filesystem::is_regular_file(value, bad))
+      hashes += fmt::format("|{:x}", text_hash(mapped_file(value).text()));
   }
-  return hash;
+  return hashes;
 }
 
 std::string key_of(const run_plan& plan, const sweep_request& request) {
-  if (!request.inputs) return {};
+  if (request.inputs.empty()) return {};
   const auto& p = plan.policies->names;
   std::string text =
-      fmt::format("{}|{:x}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", HOTSET_VERSION,
-                  *request.inputs, p.eviction, p.admission, p.prefetch, p.guard, p.miss, p.routing,
-                  p.pre_eviction, p.predictor, p.prefetch_order, p.preset, name_of(plan.mode),
-                  name_of(plan.scope), plan.size.text, plan.precision.text);
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", HOTSET_VERSION, request.inputs,
+                  p.eviction, p.admission, p.prefetch, p.guard, p.miss, p.routing, p.pre_eviction,
+                  p.predictor, p.prefetch_order, p.preset, name_of(plan.mode), name_of(plan.scope),
+                  plan.size.text, plan.precision.text);
   for (const auto* policy : {&p.eviction, &p.admission, &p.prefetch, &p.predictor})
-    text += fmt::format("|{:x}", hash_of_files(*policy));
+    text += '|' + contents_of_files(*policy);
   text += fmt::format("|{}|{}|{}|{}", request.warm_start, request.size_classes,
                       static_cast<int>(request.split), request.max_tokens);
   if (plan.link) {

@@ -63,8 +63,8 @@ struct sweep_request {
   /// Called as a run begins or ends, with a line such as "12 of 48 runs, lfu 25%"; one caller at a time.
   std::function<void(const std::string&)> running{};
   bool parts = false;  ///< count windows of steps, and sequences
-  /// content_hash of the trace, with that of the lessons: results then have keys.
-  std::optional<std::uint64_t> inputs{};
+  /// Names the contents of the trace and of the lessons: results then have keys. Empty: they have none.
+  std::string inputs{};
   /// Runs found there are not replayed; others are added. Needs `inputs`; no decisions, no timeline.
   const finished_runs* finished = nullptr;
 };

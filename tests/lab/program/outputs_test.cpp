@@ -114,6 +114,9 @@ TEST_F(outputs, a_dash_is_standard_output_everywhere) {
     EXPECT_EQ(run("export t.trace " + to + " --to native").out, synth.out);
     EXPECT_EQ(run("curve t.trace --out " + to).out, run("curve t.trace").out);
     EXPECT_EQ(run("simulate t.trace --csv --out " + to).out, run("simulate t.trace --csv").out);
+    const auto json = run("simulate t.trace --json --out " + to).out;
+    const auto plain = run("simulate t.trace --json").out;
+    EXPECT_EQ(json.substr(json.find("\"trace\":")), plain.substr(plain.find("\"trace\":")));
     EXPECT_EQ(run("plan --model qwen3-30b-a3b --vram 24GiB --out " + to).out,
               run("plan --model qwen3-30b-a3b --vram 24GiB").out);
     const auto requests = run("synth-requests " + to);

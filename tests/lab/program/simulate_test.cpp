@@ -204,7 +204,24 @@ TEST_F(simulate, systems_are_compared_as_far_as_the_trace_allows) {
   refused("simulate t.trace --compare systems --slots 1", 3, {});
 }
 
+TEST_F(simulate, a_key_tells_a_trace_from_the_one_that_was_learnt_from) {
+  make_trace("u.trace", "--zipf 2");
+  const auto key = [&](const std::string& traces) {
+    return json_of("simulate " + traces + " --slots 4 --json")["results"][0]["key"];
+  };
+  EXPECT_NE(key("t.trace --learn-from u.trace"), key("u.trace --learn-from t.trace"));
+  EXPECT_NE(key("t.trace --learn-from u.trace"), key("t.trace"));
+}
+
+/// JSON from the trace on; the generator before it names the command.
+std::string without_generator(const std::string& text) {
+  return text.substr(text.find("\"trace\":"));
+}
+
 TEST_F(simulate, out_writes_the_same_text_to_a_file) {
+  EXPECT_EQ(out_of("simulate t.trace --slots 4 --json --out r.json"), "");
+  EXPECT_EQ(without_generator(read("r.json")),
+            without_generator(out_of("simulate t.trace --slots 4 --json")));
   EXPECT_EQ(out_of("simulate t.trace --slots 4 --csv -o r.csv"), "");
   EXPECT_EQ(read("r.csv"), out_of("simulate t.trace --slots 4 --csv"));
 }

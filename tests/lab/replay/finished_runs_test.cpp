@@ -46,7 +46,7 @@ class finished : public testing::Test {
     out.links = {{{1'000'000'000, 100, 0}, "1GB/s"}};
     for (const auto& text : sizes) out.sizes.push_back(lab::size_request::parse_slots(text));
     out.parts = true;
-    out.inputs = lab::content_hash(trace_);
+    out.inputs = std::to_string(lab::content_hash(trace_));
     return out;
   }
   std::string json(const sweep_request& asked) {
@@ -130,7 +130,7 @@ TEST_F(finished, a_key_covers_all_that_decides_a_result) {
     EXPECT_EQ(keys.size(), ++runs);
   };
   expect_another([](sweep_request&) {});
-  expect_another([](auto& r) { ++*r.inputs; });
+  expect_another([](auto& r) { r.inputs += "|1"; });
   expect_another([](auto& r) { r.policies.front().eviction = "lfu"; });
   expect_another([](auto& r) { r.policies.front().admission = "after_n_uses"; });
   expect_another([](auto& r) { r.policies.front().prefetch = "next_layer_top_k"; });
