@@ -26,8 +26,8 @@ REPLAYING = ("slots", "budget", "scope", "replay", "admission", "split", "max_to
 MODES = ("event-atomic", "per-access")
 COUNTS = ("accesses", "hits", "misses", "compulsory_misses", "collision_misses", "fills", "evictions", "bytes_filled", "bypasses")
 """Counts of a pager that a result has too."""
-UNCOUNTED = ("bytes_refetched", "by_sequence")
-"""Parts of a result that only the program counts."""
+UNCOUNTED = ("bytes_refetched", "by_sequence", "key")
+"""Parts of a result that only the program has."""
 
 
 def _each(given: Any) -> list[Any]:

@@ -93,7 +93,7 @@ def _json(*words: str) -> Any:
 
 
 class Facts:
-    """What the program says about a trace: three runs of it, each prints JSON."""
+    """What the program says about a trace: four runs of it, each prints JSON."""
 
     def __init__(self, trace: Trace, path: str) -> None:
         trace.save(path)
@@ -158,9 +158,8 @@ class Facts:
             slots = next((slots for slots, misses in points if 1 - misses / accesses >= goal), None)
             if slots is not None:
                 reached.append(f"{goal:.0%} of the accesses at {slots:,} slots ({slots / total:.0%} of the experts)")
-        cycle = self.info["layers"] * self.info["top_k"]
         text = f"The slots: lru, shared by all layers, hits {', '.join(reached)}." if reached else ""
-        return f"{text} Below {cycle:,} slots, one token's cycle through all layers, lru reuses nearly nothing.".strip()
+        return f"{text} Below {self.curve['cycle']:,} slots, one token's cycle through all layers, lru reuses nearly nothing.".strip()
 
     def _worth(self) -> str:
         """Copies that a tenth of the experts more saves, between the sizes that were replayed."""

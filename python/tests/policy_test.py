@@ -107,6 +107,7 @@ def test_counts_equal_those_of_the_native_policy(trace, own, name, options):
         assert [{k: row[k] for k in hits} for row in mine["per_layer"]] == [{k: row[k] for k in hits} for row in native["per_layer"]]
         assert mine.get("windows") == native.get("windows")
         assert mine.keys() == native.keys()
+        assert native["key"] and mine["key"] is None
 
 
 def test_a_policy_alone_and_a_file(trace, tmp_path):
