@@ -10,6 +10,13 @@
 #define HOTSET_VERSION \
   (HOTSET_VERSION_MAJOR * 10000 + HOTSET_VERSION_MINOR * 100 + HOTSET_VERSION_PATCH)
 
+#define HOTSET_TEXT_OF(number) #number
+#define HOTSET_TEXT(macro) HOTSET_TEXT_OF(macro)
+/// A literal such as "0.1.0".
+#define HOTSET_VERSION_TEXT         \
+  HOTSET_TEXT(HOTSET_VERSION_MAJOR) \
+  "." HOTSET_TEXT(HOTSET_VERSION_MINOR) "." HOTSET_TEXT(HOTSET_VERSION_PATCH)
+
 #if __cplusplus < 202002L
 #error "hotset needs C++20: compile with -std=c++20 or later"
 // This header does not exist. Including it ends the compilation: hundreds of errors would follow.

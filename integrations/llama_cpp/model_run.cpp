@@ -52,9 +52,7 @@ class batch_of {
 }  // namespace
 
 void add_options(CLI::App& app, run_options& how) {
-  app.set_version_flag("--version", "hotset " + std::to_string(HOTSET_VERSION_MAJOR) + '.' +
-                                        std::to_string(HOTSET_VERSION_MINOR) + '.' +
-                                        std::to_string(HOTSET_VERSION_PATCH));
+  app.set_version_flag("--version", "hotset " HOTSET_VERSION_TEXT);
   app.add_option("model", how.model, "GGUF file of a Mixture-of-Experts model")->required();
   auto* const prompt = app.add_option("-p,--prompt", how.prompt, "the prompt");
   auto* const file = app.add_option("-f,--file", how.prompt_file, "a file that holds the prompt")

@@ -102,12 +102,7 @@ extern "C" {
 
 uint32_t hotset_abi_version(void) { return HOTSET_ABI_VERSION; }
 
-#define HOTSET_TEXT_OF(x) #x
-#define HOTSET_TEXT(x) HOTSET_TEXT_OF(x)
-const char* hotset_version(void) {
-  return HOTSET_TEXT(HOTSET_VERSION_MAJOR) "." HOTSET_TEXT(HOTSET_VERSION_MINOR) "." HOTSET_TEXT(
-      HOTSET_VERSION_PATCH);
-}
+const char* hotset_version(void) { return HOTSET_VERSION_TEXT; }
 
 const char* hotset_describe(hotset_status status) {
   switch (status) {

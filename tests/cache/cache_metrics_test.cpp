@@ -180,8 +180,8 @@ TEST(cache_metrics, are_those_of_the_document) {
 
 TEST(cache_metrics, name_the_version_and_the_policy) {
   cache_metrics metrics(shape, "protect_hot:uses=4+lru");
-  EXPECT_EQ(sample_of(metrics.text(), "hotset_info{version=\"" + version_text() +
-                                          "\",policy=\"protect_hot:uses=4+lru\"}"),
+  EXPECT_EQ(sample_of(metrics.text(), "hotset_info{version=\"" HOTSET_VERSION_TEXT
+                                      "\",policy=\"protect_hot:uses=4+lru\"}"),
             1);
 }
 

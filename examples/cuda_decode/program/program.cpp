@@ -225,8 +225,7 @@ int run_program(std::span<const std::string> arguments, const program_parts& par
     switch (asked.what) {
       case subcommand::help: out << help_text(); return ok;
       case subcommand::version:
-        out << "cuda_decode (hotset) " << HOTSET_VERSION_MAJOR << '.' << HOTSET_VERSION_MINOR << '.'
-            << HOTSET_VERSION_PATCH << '\n';
+        out << "cuda_decode (hotset) " HOTSET_VERSION_TEXT << '\n';
         return ok;
       case subcommand::tiny: return tiny(asked, parts, out);
       case subcommand::compare: break;

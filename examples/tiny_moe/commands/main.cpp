@@ -368,8 +368,7 @@ int run(int argc, char** argv) {
   options chosen;
   if (const char* folder = std::getenv("HOTSET_TINY_MOE_DIR")) chosen.model = folder;
   CLI::App app{"A small Mixture-of-Experts decoder"};
-  app.set_version_flag("--version", fmt::format("tiny_moe (hotset) {}.{}.{}", HOTSET_VERSION_MAJOR,
-                                                HOTSET_VERSION_MINOR, HOTSET_VERSION_PATCH));
+  app.set_version_flag("--version", "tiny_moe (hotset) " HOTSET_VERSION_TEXT);
   app.failure_message(one_line);
   app.require_subcommand(1);
   const CLI::App* generate_command = add_generate(app, chosen);

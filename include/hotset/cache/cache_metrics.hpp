@@ -24,12 +24,6 @@
 
 namespace hotset {
 
-/// Version of the library as text, such as 0.1.0.
-[[nodiscard]] inline std::string version_text() {
-  return std::to_string(HOTSET_VERSION_MAJOR) + '.' + std::to_string(HOTSET_VERSION_MINOR) + '.' +
-         std::to_string(HOTSET_VERSION_PATCH);
-}
-
 namespace detail {
 
 /// Words that one thread writes and others read as a whole. The writer never waits. No data race: all are atomics.
@@ -185,7 +179,7 @@ class cache_metrics final : public transfer_observer {
     const auto words = shared_.load();
     auto next = words.begin();
     page.begin("info", "Version of hotset and eviction policy of the cache; always 1.", "gauge");
-    page.sample("1", {}, {{"version", version_text()}, {"policy", policy_}});
+    page.sample("1", {}, {{"version", HOTSET_VERSION_TEXT}, {"policy", policy_}});
     page.gauge("experts", "Experts of the model: layers times experts per layer.", keys_);
     page.gauge("slots", "Slots that may hold experts now.", *next++);
     page.gauge("resident_experts",

@@ -2,7 +2,6 @@
 #pragma once
 /// Shows a running engine to its operator: an endpoint of metrics, a timeline, or both.
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "hotset/cache/metrics_endpoint.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/memory_budget.hpp"
 #include "hotset/transfer/transfer_observer.hpp"
 
 namespace hotset {

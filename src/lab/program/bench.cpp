@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hotset/version.hpp"
 #include "lab/errors.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
@@ -131,7 +132,7 @@ class bench_file {
   /// The table of this version's rows.
   [[nodiscard]] std::string table() const {
     const auto others = std::ranges::count_if(
-        rows_, [](const auto& one) { return one.version != lab::bench_version(); });
+        rows_, [](const auto& one) { return one.version != HOTSET_VERSION_TEXT; });
     auto text =
         lab::to_table(lab::leaderboard_of(rows_), {.width = lab::output_width(), .columns = {}});
     text += "host ns a visit: processor time on the machines that ran; it depends on their load\n";

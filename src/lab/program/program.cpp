@@ -67,8 +67,7 @@ int parse_failed(const CLI::App& root, const CLI::ParseError& error) {
 
 int run(int argc, char** argv) {
   CLI::App root{description, "hotset"};
-  root.set_version_flag("--version", fmt::format("hotset {}.{}.{}", HOTSET_VERSION_MAJOR,
-                                                 HOTSET_VERSION_MINOR, HOTSET_VERSION_PATCH));
+  root.set_version_flag("--version", "hotset " HOTSET_VERSION_TEXT);
   root.require_subcommand(1);
   root.footer(footer);
   const auto commands = add_commands(root);

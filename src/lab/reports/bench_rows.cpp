@@ -85,16 +85,12 @@ std::map<std::string, std::string> labels_of(std::span<const bench_row> rows) {
 
 }  // namespace
 
-std::string bench_version() {
-  return fmt::format("{}.{}.{}", HOTSET_VERSION_MAJOR, HOTSET_VERSION_MINOR, HOTSET_VERSION_PATCH);
-}
-
 bench_row bench_row_of(const routing_trace& trace) {
   bench_row out;
   out.trace = trace.name;
   std::ranges::replace(out.trace, '"', '\'');
   out.trace_hash = fmt::format("{:016x}", trace_hash(trace));
-  out.version = bench_version();
+  out.version = HOTSET_VERSION_TEXT;
   return out;
 }
 
@@ -151,10 +147,9 @@ std::string to_csv(std::span<const bench_row> rows) {
 
 leaderboard leaderboard_of(std::span<const bench_row> rows) {
   const auto labels = labels_of(rows);
-  const auto version = bench_version();
   std::vector<ranked_run> runs;
   for (const auto& one : rows)
-    if (one.version == version)
+    if (one.version == HOTSET_VERSION_TEXT)
       runs.push_back({{labels.at(one.trace_hash), one.scope, one.size, one.slots, {}, one.accesses},
                       one.eviction,
                       one.offline,

@@ -32,9 +32,7 @@ struct bench_row {
   std::string version{};  ///< of hotset
 };
 
-/// The version of this program.
-[[nodiscard]] std::string bench_version();
-/// A row of this trace and version, without a cache and a policy.
+/// A row of this trace and this version, without a cache and a policy.
 [[nodiscard]] bench_row bench_row_of(const routing_trace& trace);
 [[nodiscard]] bool has_row(std::span<const bench_row> rows, const bench_row& wanted);
 

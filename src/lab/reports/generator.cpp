@@ -29,8 +29,7 @@ void set_command(int argc, const char* const* argv) {
 }
 
 row generator_of(const std::optional<std::uint64_t>& trace_hash) {
-  return {{"version", fmt::format("{}.{}.{}", HOTSET_VERSION_MAJOR, HOTSET_VERSION_MINOR,
-                                  HOTSET_VERSION_PATCH)},
+  return {{"version", HOTSET_VERSION_TEXT},
           {"command", running_command.empty() ? row(nullptr) : row(running_command)},
           {"trace_hash", trace_hash ? row(fmt::format("{:016x}", *trace_hash)) : row(nullptr)}};
 }

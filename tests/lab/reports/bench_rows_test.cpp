@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/version.hpp"
 #include "sim_samples.hpp"
 #include "temporary_folder.hpp"
 
@@ -74,7 +75,7 @@ TEST_F(bench_rows, has_the_figures_of_a_replay) {
   EXPECT_EQ(rows[2].fills, 51U);
   EXPECT_EQ(rows[2].above_belady, 30);
   EXPECT_EQ(rows[2].host_ns_per_visit, 50U);
-  EXPECT_EQ(rows[2].version, lab::bench_version());
+  EXPECT_EQ(rows[2].version, HOTSET_VERSION_TEXT);
   EXPECT_EQ(rows[2].trace_hash.size(), 16U);
 }
 

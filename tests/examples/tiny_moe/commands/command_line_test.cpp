@@ -2,8 +2,10 @@
 #ifdef TINY_MOE_CLI
 
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 
 #include <fmt/format.h>
@@ -217,13 +219,18 @@ TEST_F(serve_trace_command, shows_metrics_and_writes_a_timeline) {
   EXPECT_THAT(served.text, StartsWith("metrics: http://127.0.0.1:"));
   std::ifstream file(path);
   std::map<std::string, std::size_t> spans;
+  std::map<std::string, std::set<std::uint64_t>>
+      steps;  // a visit of few slots is computed in groups
   std::map<std::string, std::size_t> arrows;
   for (const auto& event : nlohmann::json::parse(file)) {
     if (event["ph"] == "X") ++spans[event["name"]];
+    if (event["ph"] == "X" && event.contains("args") && event["args"].contains("step"))
+      steps[event["name"]].insert(event["args"]["step"].get<std::uint64_t>());
     if (event["ph"] == "s" || event["ph"] == "f") ++arrows[event["ph"]];
   }
   EXPECT_GT(spans["layer 0"], 0U);
-  EXPECT_GT(spans["layer 11"], 0U);  // a visit of few slots is computed in groups
+  EXPECT_GT(steps["layer 0"].size(), 0U);
+  EXPECT_EQ(steps["layer 0"], steps["layer 11"]);
   EXPECT_GT(spans["layer 11 expert 0"], 0U);
   EXPECT_GT(spans["wait"], 0U);
   EXPECT_GT(arrows["s"], 0U);
