@@ -90,10 +90,10 @@ inline std::string text_of(const std::filesystem::path& file) {
 /// Folders of the library with their floors.
 inline const std::map<std::string, int>& rooms() {
   static const std::map<std::string, int> floors = {
-      {"core", 0},     {"policy", 1},   {"predict", 2},   {"trace", 2},   {"transfer", 2},
-      {"eviction", 3}, {"prefetch", 3}, {"miss", 3},      {"routing", 3}, {"adapters", 3},
-      {"testing", 3},  {"uring", 3},    {"admission", 4}, {"paging", 5},  {"cache", 6},
-      {"registry", 6}, {"cuda", 6},     {"planning", 6},  {"lab", 7},
+      {"core", 0},      {"policy", 1},   {"predict", 2}, {"trace", 2},     {"transfer", 2},
+      {"eviction", 3},  {"prefetch", 3}, {"miss", 3},    {"routing", 3},   {"adapters", 3},
+      {"placement", 3}, {"testing", 3},  {"uring", 3},   {"admission", 4}, {"paging", 5},
+      {"cache", 6},     {"registry", 6}, {"cuda", 6},    {"planning", 6},  {"lab", 7},
   };
   return floors;
 }
