@@ -20,7 +20,7 @@ from hotset._pager import Pager
 from hotset._policy import EvictionPolicy, is_own
 from hotset._trace import Path, Trace, path_of
 
-READING = ("format", "as", "first", "layers", "field", "top_k", "experts", "block_bytes")
+READING = ("format", "as", "first", "tokens", "sequences", "layers", "field", "top_k", "experts", "block_bytes")
 """Options that change what is read from a file."""
 REPLAYING = ("slots", "budget", "scope", "replay", "admission", "split", "max_tokens", "expert_bytes", "jobs")
 MODES = ("event-atomic", "per-access")

@@ -113,6 +113,8 @@ class Parser(argparse.ArgumentParser):
             ("format", "NAME"),
             ("as", "SHAPE"),
             ("first", "N"),
+            ("tokens", "A:B"),
+            ("sequences", "A:B"),
             ("layers", "A..B"),
             ("field", "LIST"),
             ("top-k", "N"),

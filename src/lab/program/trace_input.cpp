@@ -27,8 +27,20 @@ void add_trace_options(CLI::App& app, trace_options& options) {
       "replace the recording's steps: decode (one token per step), decode:4 (one token of each of "
       "four sequences), prefill (one sequence per step), prefill:512 (512 tokens of a sequence)")
       ->group(group);
-  add_number(app, "--first", options.first, "read only this many first tokens; 0: all")
-      ->group(group);
+  auto* const first =
+      add_number(app, "--first", options.first, "read only this many first tokens; 0: all")
+          ->group(group);
+  auto* const tokens =
+      add_parsed(
+          app, "--tokens", "A:B", options.tokens, lab::parse_row_range,
+          "read only tokens A to B - 1, counted from 0; 100..199 is 100:200, 100: has no end")
+          ->group(group)
+          ->excludes(first);
+  add_parsed(app, "--sequences", "A:B", options.sequences, lab::parse_row_range,
+             "read only sequences numbered A to B - 1; ranges as of --tokens")
+      ->group(group)
+      ->excludes(first)
+      ->excludes(tokens);
   if (app.get_option_no_throw("--layers") == nullptr)  // plan has its own
     add_parsed(app, "--layers", "A..B", options.layers, lab::parse_layer_ranges,
                "read only layers with these numbers of the recording, such as 1..45, 3.. or 0,2,4")

@@ -242,6 +242,8 @@ routing_trace open_trace(const fs::path& path, const open_trace_options& options
   }
   refuse_empty_keys(trace, path);
   if (options.first != 0) keep_first(trace, options.first);
+  if (options.tokens) keep_tokens(trace, *options.tokens, path.string());
+  if (options.sequences) keep_sequences(trace, *options.sequences, path.string());
   if (options.as) cut_steps(trace, *options.as);
   return trace;
 }

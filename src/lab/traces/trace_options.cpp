@@ -43,6 +43,25 @@ std::vector<layer_range> parse_layer_ranges(std::string_view text) {
   return out;
 }
 
+row_range parse_row_range(std::string_view text) {
+  const auto colon = text.find(':');
+  const bool includes_last = colon == text.npos;
+  const auto at = includes_last ? text.find("..") : colon;
+  const auto behind = at == text.npos ? text : text.substr(at + (includes_last ? 2 : 1));
+  const auto first = parse_number<std::uint32_t>(text.substr(0, at));
+  row_range out;
+  if (!behind.empty()) {
+    const auto last = parse_number<std::uint32_t>(behind);
+    out.end = last ? std::uint64_t{*last} + (includes_last ? 1 : 0) : 0;
+  }
+  out.first = first.value_or(0);
+  if (at == text.npos || !first || out.end <= out.first)
+    throw invalid_config("range '" + printable(text) +
+                         "', accepted: 100:200 (200 excluded), 100..199 (199 included), or to the "
+                         "end 100: and 100..");
+  return out;
+}
+
 field_map parse_field_map(std::string_view text) {
   using field = std::string field_map::*;
   constexpr std::array<std::pair<std::string_view, field>, 8> known = {

@@ -3,6 +3,7 @@
 /// Options for reading a recording: its format, and facts that it lacks.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,6 +54,19 @@ struct layer_range {
 /// Parses "1..45", "3..", "7" or a list of them. Errors: invalid_config.
 [[nodiscard]] std::vector<layer_range> parse_layer_ranges(std::string_view text);
 
+/// Rows of a recording by number, without the last.
+struct row_range {
+  std::uint64_t first = 0;
+  std::uint64_t end = std::numeric_limits<std::uint64_t>::max();
+  [[nodiscard]] bool has(std::uint64_t number) const noexcept {
+    return number >= first && number < end;
+  }
+};
+
+/// Parses "100:200" (200 excluded), "100..199" (199 included), or "100:" and "100.." (to the end).
+/// Errors: invalid_config.
+[[nodiscard]] row_range parse_row_range(std::string_view text);
+
 /// Names of the keys of a JSON line, or of the columns of a CSV. Only layer and experts are required.
 struct field_map {
   std::string layer = "layer";
@@ -85,9 +99,11 @@ struct open_trace_options {
   trace_format format = trace_format::automatic;
   /// None: the recording's own steps; without those, one token per step.
   std::optional<step_shape> as{};
-  std::uint64_t first = 0;            ///< tokens of the recording to read; 0: all
-  std::vector<layer_range> layers{};  ///< empty: all
-  field_map fields{};                 ///< json_lines, columns
+  std::uint64_t first = 0;               ///< tokens of the recording to read; 0: all
+  std::optional<row_range> tokens{};     ///< tokens to read, counted from 0; none: all
+  std::optional<row_range> sequences{};  ///< numbers of the sequences to read; none: all
+  std::vector<layer_range> layers{};     ///< empty: all
+  field_map fields{};                    ///< json_lines, columns
   std::int32_t top_k = 0;  ///< esft, layer_expert, 0: infer; arrays: for logits; jsonl: for base64
   std::int32_t experts = 0;       ///< for text formats and arrays without it; 0: infer
   std::uint64_t block_bytes = 1;  ///< requests: bytes of one block

@@ -65,6 +65,20 @@ void reorder(routing_trace& trace, std::span<const std::size_t> rows) {
   pick(trace.step, tokens, rows);
 }
 
+/// Keeps these tokens, and numbers their steps from 0 without gaps.
+void keep_rows(routing_trace& trace, std::span<const std::size_t> rows) {
+  if (rows.size() == trace.tokens()) return;
+  reorder(trace, rows);
+  std::uint32_t number = 0;
+  for (std::size_t t = 0, end = 0; t < trace.tokens(); t = end, ++number) {
+    const auto step = trace.step[t];
+    for (end = t; end < trace.tokens() && trace.step[end] == step; ++end) {
+    }
+    std::fill(trace.step.begin() + static_cast<std::ptrdiff_t>(t),
+              trace.step.begin() + static_cast<std::ptrdiff_t>(end), number);
+  }
+}
+
 /// Predictions refer to layers by distance and are dropped.
 void pick_layers(routing_trace& trace, std::span<const std::size_t> kept) {
   const auto layers = static_cast<std::size_t>(trace.layers);
@@ -211,6 +225,28 @@ void keep_first(routing_trace& trace, std::size_t tokens) {
   std::vector<std::size_t> rows(tokens);
   std::iota(rows.begin(), rows.end(), std::size_t{0});
   reorder(trace, rows);
+}
+
+void keep_tokens(routing_trace& trace, const row_range& wanted, const std::string& file) {
+  const auto tokens = trace.tokens();
+  if (wanted.first >= tokens)
+    refuse_input(file, "", fmt::format("has no token {}", wanted.first),
+                 fmt::format("--tokens within 0:{}", tokens));
+  std::vector<std::size_t> rows(std::min<std::uint64_t>(wanted.end, tokens) - wanted.first);
+  std::iota(rows.begin(), rows.end(), wanted.first);
+  keep_rows(trace, rows);
+}
+
+void keep_sequences(routing_trace& trace, const row_range& wanted, const std::string& file) {
+  std::vector<std::size_t> rows;
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    if (wanted.has(trace.sequence[t])) rows.push_back(t);
+  if (rows.empty()) {
+    const auto [least, most] = std::ranges::minmax(trace.sequence);
+    refuse_input(file, "", "has none of the sequences",
+                 fmt::format("--sequences within {}:{}", least, std::uint64_t{most} + 1));
+  }
+  keep_rows(trace, rows);
 }
 
 void cut_steps(routing_trace& trace, const step_shape& shape) {

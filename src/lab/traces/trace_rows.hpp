@@ -47,6 +47,12 @@ void keep_layers(routing_trace& trace, std::span<const layer_range> wanted,
 /// Keeps only the first tokens.
 void keep_first(routing_trace& trace, std::size_t tokens);
 
+/// Keeps only tokens in the range, counted from 0. Steps are numbered from 0 again. Errors: trace_error if none is.
+void keep_tokens(routing_trace& trace, const row_range& wanted, const std::string& file);
+/// Keeps only sequences whose numbers are in the range. They keep their numbers; steps are numbered from 0 again.
+/// Errors: trace_error if none is.
+void keep_sequences(routing_trace& trace, const row_range& wanted, const std::string& file);
+
 /// Gives every row a new step and kind. A step spans several sequences only if `abreast` says so: then rows are
 /// reordered, and when a sequence ends the next one takes its place. Complexity: O(bytes of the trace).
 void cut_steps(routing_trace& trace, const step_shape& shape);

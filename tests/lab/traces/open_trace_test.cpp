@@ -13,6 +13,7 @@
 #include "hotset/trace/native_trace_writer.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/output_file.hpp"
+#include "lab/traces/trace_hash.hpp"
 #include "trace_samples.hpp"
 
 namespace open_trace_test {
@@ -327,6 +328,94 @@ TEST(open_trace, only_the_first_tokens_are_kept) {
   EXPECT_THAT(cut.step, ElementsAre(0, 0));
   EXPECT_EQ(open_trace(path, {.first = 3}).ids, whole.ids);
   EXPECT_EQ(open_trace(path, {.first = 99}).ids, whole.ids);
+}
+
+/// A trace of six tokens: sequences 5, 7 and 9 take turns in steps of two tokens.
+routing_trace taking_turns() {
+  routing_trace trace;
+  trace.layers = 2;
+  trace.experts = 8;
+  trace.top_k = 1;
+  trace.step = {0, 0, 1, 1, 2, 2};
+  trace.sequence = {5, 7, 5, 9, 7, 9};
+  trace.kind.assign(6, request_class::decode);
+  trace.kind[3] = request_class::prefill;
+  for (int i = 0; i < 12; ++i) {
+    trace.ids.push_back(expert_id{i % 7});
+    trace.weights.push_back(static_cast<float>(i));
+  }
+  for (int i = 0; i < 6; ++i) trace.token_ids.push_back(100 + i);
+  return trace;
+}
+
+/// A naive cut: the given tokens, in steps of the given sizes.
+routing_trace cut_by_hand(const routing_trace& whole, const std::vector<std::size_t>& tokens,
+                          const std::vector<std::uint32_t>& steps) {
+  auto out = whole;
+  out.step = steps;
+  out.sequence.clear();
+  out.kind.clear();
+  out.ids.clear();
+  out.weights.clear();
+  out.token_ids.clear();
+  for (const auto t : tokens) {
+    out.sequence.push_back(whole.sequence[t]);
+    out.kind.push_back(whole.kind[t]);
+    out.token_ids.push_back(whole.token_ids[t]);
+    for (const auto i : {2 * t, 2 * t + 1}) {
+      out.ids.push_back(whole.ids[i]);
+      out.weights.push_back(whole.weights[i]);
+    }
+  }
+  return out;
+}
+
+TEST(open_trace, a_cut_is_the_trace_of_these_tokens_or_sequences_alone) {
+  const trace_samples::temporary_folder folder;
+  const auto whole = taking_turns();
+  const auto path = (folder.path() / "whole").string();
+  ASSERT_FALSE(write_native_trace(whole, path));
+  const auto expect = [&](const open_trace_options& options, const std::vector<std::size_t>& tokens,
+                          const std::vector<std::uint32_t>& steps) {
+    const auto cut = open_trace(path, options);
+    const auto by_hand = cut_by_hand(whole, tokens, steps);
+    EXPECT_EQ(cut.validate(), std::nullopt);
+    EXPECT_EQ(cut.step, by_hand.step);
+    EXPECT_EQ(cut.sequence, by_hand.sequence);
+    EXPECT_EQ(content_hash(cut), content_hash(by_hand));
+    EXPECT_NE(content_hash(cut), content_hash(whole));
+    EXPECT_NE(trace_hash(cut), trace_hash(whole));
+  };
+  const auto tokens = [](std::string_view range) {
+    return open_trace_options{.tokens = parse_row_range(range)};
+  };
+  const auto sequences = [](std::string_view range) {
+    return open_trace_options{.sequences = parse_row_range(range)};
+  };
+  expect(tokens("0:3"), {0, 1, 2}, {0, 0, 1});
+  expect(tokens("1:4"), {1, 2, 3}, {0, 1, 1});
+  expect(tokens("3..4"), {3, 4}, {0, 1});
+  expect(tokens("4:"), {4, 5}, {0, 0});
+  expect(tokens("5..99"), {5}, {0});
+  expect(sequences("5:6"), {0, 2}, {0, 1});
+  expect(sequences("6..7"), {1, 4}, {0, 1});
+  expect(sequences("7:"), {1, 3, 4, 5}, {0, 1, 2, 2});
+  expect(sequences("9:10"), {3, 5}, {0, 1});
+  for (const auto& all : {tokens("0:6"), tokens("0.."), sequences("5:10"), sequences("0:99")})
+    EXPECT_EQ(content_hash(open_trace(path, all)), content_hash(whole));
+  expect_refused([&] { (void)open_trace(path, tokens("6:9")); },
+                 {"has no token 6", "--tokens within 0:6"});
+  expect_refused([&] { (void)open_trace(path, sequences("10:12")); },
+                 {"has none of the sequences", "--sequences within 5:10"});
+}
+
+TEST(open_trace, a_range_of_rows_without_a_row_is_refused) {
+  for (const auto* text : {"", ":", "3", ":3", "..3", "3:3", "4..3", "5:3", "a:b", "1:2:3", "-1:3",
+                           "1:99999999999", "1.5:3", " 1:2"})
+    EXPECT_THROW((void)parse_row_range(text), invalid_config) << text;
+  const auto last = parse_row_range("4294967295..4294967295");
+  EXPECT_EQ(last.first, 4294967295U);
+  EXPECT_EQ(last.end, 4294967296U);
 }
 
 TEST(open_trace, format_names_can_be_parsed) {
