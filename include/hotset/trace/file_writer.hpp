@@ -129,6 +129,11 @@ class file_writer {
     put(buffer_.data(), buffer_.size());
     buffer_.clear();
   }
+  /// Moves the bytes to the disk: a file that finish() completes then survives a crash of the machine.
+  void sync() {
+    flush();
+    if (!code_ && !temporary_.empty() && ::fsync(file_) != 0) fail("cannot be written", errno);
+  }
   /// Completes the file. Returns the first error since the start, or nothing if the file is in place. Pre: called
   /// once.
   std::optional<error> finish() {

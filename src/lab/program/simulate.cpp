@@ -53,6 +53,7 @@ struct simulate_options {
   std::filesystem::path timeline;
   std::filesystem::path out;
   std::filesystem::path resume;
+  bool dry_run = false;
   bool progress = false;
   bool as_json = false;
   bool as_csv = false;
@@ -142,15 +143,14 @@ lab::sweep_request request_of(const simulate_options& options) {
 lab::sweep_result& sweep_of(lab::sweep_result& result) { return result; }
 lab::sweep_result& sweep_of(lab::ranking& result) { return result.sweep; }
 
-/// Calls `replay` for each trace in turn. Errors name its file.
-template <class Result, class Replay>
-std::vector<Result> replay_each(const simulate_options& options, lab::sweep_request request,
-                                Replay replay) {
-  std::vector<Result> results;
+/// Calls `use(opened, request)` for each trace in turn. Errors name its file.
+template <class Use>
+void for_each_trace(const simulate_options& options, lab::sweep_request request, Use use) {
   std::optional<lab::finished_runs> finished;
   if (!options.resume.empty()) finished.emplace(options.resume, report_error);
   if (finished) request.finished = &*finished;
-  const bool keyed = finished || (options.as_json && !options.rank);
+  const bool keyed =
+      finished || options.dry_run || !request.only.empty() || (options.as_json && !options.rank);
   request.parts = keyed;
   std::string lessons;
   if (keyed && request.lessons != nullptr)
@@ -162,14 +162,24 @@ std::vector<Result> replay_each(const simulate_options& options, lab::sweep_requ
     request.progress = progress.report();
     if (request.progress) request.running = [&](const std::string& what) { progress.note(what); };
     try {
-      results.push_back(replay(opened.trace, request));
-      if (options.as_json) sweep_of(results.back()).trace_hash = lab::trace_hash(opened.trace);
+      use(opened, request);
     } catch (const trace_error& error) {
       throw trace_error(with_path(opened.path, error.what()));
     } catch (const lab::infeasible_error& error) {
       throw lab::infeasible_error(with_path(opened.path, error.what()));
     }
   }
+}
+
+/// Returns what `replay` returns for each trace.
+template <class Result, class Replay>
+std::vector<Result> replay_each(const simulate_options& options, const lab::sweep_request& request,
+                                Replay replay) {
+  std::vector<Result> results;
+  for_each_trace(options, request, [&](const opened_trace& opened, const auto& asked) {
+    results.push_back(replay(opened.trace, asked));
+    if (options.as_json) sweep_of(results.back()).trace_hash = lab::trace_hash(opened.trace);
+  });
   return results;
 }
 
@@ -239,8 +249,15 @@ int simulate(const simulate_options& options) {
   std::optional<opened_trace> lessons;
   if (!options.lessons.empty()) lessons = open_input(options.lessons, options.reading);
   if (lessons) request.lessons = &lessons->trace;
+  if (options.dry_run) {
+    for_each_trace(options, request, [&](const opened_trace& opened, const auto& asked) {
+      out.write(lab::to_json_lines(opened.path.string(), lab::plan_sweep(opened.trace, asked)));
+    });
+    out.commit();
+    return ok;
+  }
   auto sweeps = replay_each<lab::sweep_result>(
-      options, std::move(request), [&](const routing_trace& trace, const auto& asked) {
+      options, request, [&](const routing_trace& trace, const auto& asked) {
         return options.until.empty() ? lab::run_sweep(trace, asked)
                                      : lab::run_until(trace, asked, options.until);
       });
@@ -253,7 +270,7 @@ int rank(const simulate_options& options) {
   auto request = request_of(options);
   const auto view = checked(options.table, {}, !options.out.empty());
   output_file out(options.out);
-  auto rankings = replay_each<lab::ranking>(options, std::move(request), lab::rank_policies);
+  auto rankings = replay_each<lab::ranking>(options, request, lab::rank_policies);
   return finish(out, std::move(rankings), options, view);
 }
 
@@ -281,10 +298,11 @@ void add_what(CLI::App& app, simulate_options& options) {
 
 /// Refuses policy options and columns beside --rank.
 void check_rank(const CLI::App& app) {
-  for (const char* other : {"--eviction", "--admission", "--replay", "--preset", "--compare",
-                            "--prefetch", "--prefetch-guard", "--prefetch-order", "--predictor",
-                            "--learn-from", "--gate-weights", "--miss", "--routing",
-                            "--pre-eviction", "--precision", "--link", "--columns", "--decisions"})
+  for (const char* other :
+       {"--eviction",     "--admission",      "--replay",         "--preset",       "--compare",
+        "--prefetch",     "--prefetch-guard", "--prefetch-order", "--predictor",    "--learn-from",
+        "--gate-weights", "--miss",           "--routing",        "--pre-eviction", "--precision",
+        "--link",         "--columns",        "--decisions",      "--only",         "--dry-run"})
     if (app.count(other) != 0)
       throw lab::usage_error(fmt::format(
           "--rank replays every policy without further options; accepted: without {}", other));
@@ -462,6 +480,16 @@ void add_output(CLI::App& app, simulate_options& options) {
          "folder for the results of finished runs: runs found there are not replayed again, "
          "so an interrupted command goes on when it is repeated")
       ->type_name("FOLDER")
+      ->excludes(app.get_option("--decisions"))
+      ->excludes(app.get_option("--timeline"));
+  add_list(app, "--only", options.request.only,
+           "replay only the runs with these keys; --dry-run prints keys")
+      ->excludes(app.get_option("--until"));
+  app.add_flag("--dry-run", options.dry_run,
+               "replay nothing; print a JSON line for each run: its key, its options, and whether "
+               "--resume has its result")
+      ->excludes(app.get_option("--until"))
+      ->excludes(app.get_option("--compare"))
       ->excludes(app.get_option("--decisions"))
       ->excludes(app.get_option("--timeline"));
   app.add_flag("--progress", options.progress,

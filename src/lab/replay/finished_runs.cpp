@@ -303,14 +303,16 @@ std::optional<run_result> finished_runs::find(const std::string& key) const {
   try {
     return run_of_text(mapped_file(file).text(), key);
   } catch (const std::exception& why) {
-    complain_(
-        fmt::format("{}: damaged ({}); the run is replayed again", file.string(), why.what()));
+    complain_(fmt::format("{}: damaged ({}); taken as missing", file.string(), why.what()));
     return std::nullopt;
   }
 }
 
 void finished_runs::keep(const run_result& run) const {
-  write_file(file_of(run.key), text_of_run(run));
+  output_file file(file_of(run.key));
+  file.write(text_of_run(run));
+  file.writer().sync();
+  file.commit();
 }
 
 }  // namespace hotset::lab

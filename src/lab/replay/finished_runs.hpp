@@ -11,7 +11,8 @@
 
 namespace hotset::lab {
 
-/// A folder with one file for each run, named by run_result::key. Threads: any; one process at a time writes a key.
+/// A folder with one file for each run, named by run_result::key. Threads: any, in any number of
+/// processes: a file written twice has the same bytes.
 class finished_runs {
  public:
   /// Creates the folder. `complain`: called with a line for each damaged file.

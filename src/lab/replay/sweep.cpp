@@ -19,6 +19,7 @@
 #include "hotset/paging/residency/warm_start.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "hotset/version.hpp"
+#include "lab/files/input_error.hpp"
 #include "lab/files/mapped_file.hpp"
 #include "lab/replay/expert_engine.hpp"
 #include "lab/replay/finished_runs.hpp"
@@ -419,19 +420,23 @@ std::vector<std::optional<std::uint64_t>> layer_slots_of(const prepared_run& run
   return out;
 }
 
-/// The run as requested, without its outcome.
-run_result result_of(const prepared_run& run) {
-  const auto& plan = *run.plan;
+/// The run as requested.
+run_result requested(const run_plan& plan) {
   run_result out;
-  out.layer_slots = layer_slots_of(run);
   out.policies = plan.policies->names;
   out.scope = name_of(plan.scope);
   out.replay = name_of(plan.mode);
   out.precision = plan.precision.text;
   if (plan.link) out.link = plan.link->text;
-  out.slots = slots_of(run);
   out.size = plan.size.text;
   if (plan.size.what == size_request::unit::bytes) out.budget_bytes = plan.size.count;
+  return out;
+}
+/// The run as requested, with its slots and without its outcome.
+run_result result_of(const prepared_run& run) {
+  auto out = requested(*run.plan);
+  out.layer_slots = layer_slots_of(run);
+  out.slots = slots_of(run);
   return out;
 }
 
@@ -520,6 +525,32 @@ std::string key_of(const run_plan& plan, const sweep_request& request) {
   return fmt::format("{:016x}", text_hash(text));
 }
 
+void check_request(const sweep_request& request, const routing_trace& trace) {
+  if (request.sizes.empty())
+    throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
+  if (request.warm_start && request.lessons == nullptr)
+    throw usage_error("a warm start from nothing, accepted: --warm-start with --learn-from TRACE");
+  check_bytes(request, trace);
+}
+
+/// The runs to replay. Errors: usage_error if none has a key of `only`.
+std::vector<run_plan> plans_of(const sweep_request& request,
+                               const std::vector<chosen_policies>& policies, prepared_trace& trace,
+                               std::vector<std::string>& not_replayed) {
+  auto plans = combinations(request, policies);
+  drop_small_sizes(plans, request, trace, not_replayed);
+  const auto& only = request.only;
+  if (only.empty()) return plans;
+  std::erase_if(plans, [&](const run_plan& plan) {
+    return std::ranges::find(only, key_of(plan, request)) == only.end();
+  });
+  if (plans.empty())
+    throw usage_error(
+        input_message("--only", "", fmt::format("no run has the key '{}'", printable(only.front())),
+                      "keys that --dry-run prints for this trace, these options and this version"));
+  return plans;
+}
+
 /// Bytes of an expert if all layers agree.
 std::optional<std::uint64_t> common_bytes(const routing_trace& trace) {
   const auto& bytes = trace.expert_bytes;
@@ -582,16 +613,11 @@ engine_clock link_request::clock() const {
 }
 
 sweep_result run_sweep(const routing_trace& trace, const sweep_request& request) {
-  if (request.sizes.empty())
-    throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
-  if (request.warm_start && request.lessons == nullptr)
-    throw usage_error("a warm start from nothing, accepted: --warm-start with --learn-from TRACE");
-  check_bytes(request, trace);
+  check_request(request, trace);
   sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}, {}};
   const auto policies = read_sets(request, out.not_replayed);
   prepared_trace prepared(trace, request.max_tokens);
-  auto plans = combinations(request, policies);
-  drop_small_sizes(plans, request, prepared, out.not_replayed);
+  const auto plans = plans_of(request, policies, prepared, out.not_replayed);
   if (request.timeline != nullptr && (plans.size() != 1 || !plans.front().link))
     throw usage_error(fmt::format(
         "a timeline of {}, accepted: one run with a link",
@@ -649,6 +675,22 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
   for (auto& result : results)
     if (result) out.results.push_back(*std::move(result));
   std::ranges::sort(out.not_replayed);
+  return out;
+}
+
+std::vector<planned_run> plan_sweep(const routing_trace& trace, const sweep_request& request) {
+  check_request(request, trace);
+  std::vector<std::string> not_replayed;
+  const auto policies = read_sets(request, not_replayed);
+  prepared_trace prepared(trace, request.max_tokens);
+  std::vector<planned_run> out;
+  for (const auto& plan : plans_of(request, policies, prepared, not_replayed)) {
+    planned_run run{requested(plan)};
+    (void)size_of(plan, request, prepared.visits(plan.mode).shape());
+    run.wanted.key = key_of(plan, request);
+    run.finished = request.finished != nullptr && request.finished->find(run.wanted.key);
+    out.push_back(std::move(run));
+  }
   return out;
 }
 

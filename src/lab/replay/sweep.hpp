@@ -67,6 +67,8 @@ struct sweep_request {
   std::string inputs{};
   /// Runs found there are not replayed; others are added. Needs `inputs`; no decisions, no timeline.
   const finished_runs* finished = nullptr;
+  /// Replays only runs with these keys. Needs `inputs`; empty: all runs.
+  std::vector<std::string> only{};
 };
 
 /// A size that run_until has found. Values are shares of hits, or seconds.
@@ -122,5 +124,16 @@ struct sweep_result {
 
 /// Errors: usage_error, infeasible_error, trace_error. Threads: runs up to `jobs` replays at a time.
 [[nodiscard]] sweep_result run_sweep(const routing_trace& trace, const sweep_request& request);
+
+/// A run that a sweep would replay.
+struct planned_run {
+  run_result wanted{};    ///< policies, scope, replay, size, precision, link and key
+  bool finished = false;  ///< whether request.finished has it
+};
+
+/// Lists the runs of run_sweep in its order, and replays none. Needs `inputs`.
+/// Errors: those of run_sweep that sizes and names of policies cause.
+[[nodiscard]] std::vector<planned_run> plan_sweep(const routing_trace& trace,
+                                                  const sweep_request& request);
 
 }  // namespace hotset::lab

@@ -23,7 +23,9 @@ void set_command(int argc, const char* const* argv) {
     const std::string_view word = argv[i];
     if (i == 0)
       running_command = shell_word(word.substr(word.find_last_of('/') + 1));
-    else
+    else if (word == "--resume")
+      ++i;
+    else if (!word.starts_with("--resume="))
       running_command += ' ' + shell_word(word);
   }
 }

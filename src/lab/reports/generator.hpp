@@ -10,7 +10,7 @@
 namespace hotset::lab {
 
 /// Keeps the command line for all reports of this process. The first word loses its folder; every word is quoted for
-/// the shell if it needs quotes.
+/// the shell if it needs quotes. `--resume FOLDER` is left out: it changes no result.
 void set_command(int argc, const char* const* argv);
 
 /// {"version", "command", "trace_hash"}: hash as 16 hex digits. Null: no command was set, or no trace was hashed.

@@ -15,6 +15,7 @@
 #include "hotset/core/ids.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/reports/generator.hpp"
+#include "lab/reports/json_text.hpp"
 
 namespace hotset::lab {
 namespace {
@@ -345,6 +346,32 @@ std::string to_json_text(std::span<const sweep_result> sweeps) {
   std::vector<std::string> texts;
   for (const auto& sweep : sweeps) texts.push_back(json_lines_of(sweep));
   return one_or_array(texts);
+}
+
+std::string to_json_lines(std::string_view file, std::span<const planned_run> runs) {
+  std::string out;
+  for (const auto& [run, finished] : runs) {
+    const row line{{"trace", file},
+                   {"key", run.key},
+                   {"finished", finished},
+                   {"preset", text_or_null(run.policies.preset)},
+                   {"eviction", run.policies.eviction},
+                   {"admission", run.policies.admission},
+                   {"scope", run.scope},
+                   {"replay", run.replay},
+                   {"size", run.size},
+                   {"precision", text_or_null(run.precision)},
+                   {"link", text_or_null(run.link)},
+                   {"prefetch", run.policies.prefetch},
+                   {"prefetch_guard", run.policies.guard},
+                   {"prefetch_order", run.policies.prefetch_order},
+                   {"predictor", run.policies.predictor},
+                   {"miss", run.policies.miss},
+                   {"routing", run.policies.routing},
+                   {"pre_eviction", run.policies.pre_eviction}};
+    out += one_line(line) + '\n';
+  }
+  return out;
 }
 
 std::string to_csv(std::span<const sweep_result> sweeps) {

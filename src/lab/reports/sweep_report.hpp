@@ -32,6 +32,9 @@ inline constexpr std::string_view simulate_schema = "hotset.simulate/2";
 /// Accepted names in table_view::columns, besides "all".
 [[nodiscard]] std::vector<std::string> report_columns();
 
+/// A JSON line for each run, with the trace's file; members are named as in to_json_text().
+[[nodiscard]] std::string to_json_lines(std::string_view file, std::span<const planned_run> runs);
+
 /// Facts of the trace, as in every JSON report of a sweep.
 [[nodiscard]] row trace_to_json(const sweep_result& sweep);
 /// Facts of the trace in one line.

@@ -400,6 +400,41 @@ TEST_F(simulate, a_resumed_sweep_reports_a_damaged_file) {
     refused("simulate t.trace --resume done " + other, 2, {"excludes"});
 }
 
+TEST_F(simulate, a_dry_run_lists_the_runs_and_those_that_are_finished) {
+  const std::string command =
+      "simulate t.trace --eviction lru,lfu --slots 50%,75% --scope shared,per-layer";
+  const auto listed = [&](const std::string& more) {
+    std::vector<json> runs;
+    std::istringstream lines(out_of(command + " --dry-run" + more));
+    for (std::string line; std::getline(lines, line);) runs.push_back(json::parse(line));
+    return runs;
+  };
+  const auto results = json_of(command + " --json")["results"];
+  const auto runs = listed("");
+  ASSERT_EQ(runs.size(), results.size());
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    for (const auto& [name, value] : runs[i].items()) {
+      if (name == "trace" || name == "finished") continue;
+      EXPECT_EQ(value, results[i][name]) << name;
+    }
+    EXPECT_EQ(runs[i]["finished"], false);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("done")));
+  const auto key = runs[5]["key"].get<std::string>();
+  const auto one = json_of(command + " --json --resume done --only " + key)["results"];
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_EQ(one[0], results[5]);
+  EXPECT_EQ(out_of_shell("ls done"), key + ".json\n");
+  const auto table = out_of(command + " --csv --only " + key);
+  EXPECT_EQ(std::ranges::count(table, '\n'), 2) << table;
+  const auto after = listed(" --resume done");
+  for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i]["finished"], i == 5);
+  refused(command + " --only 0123456789abcdef", 2, {"--only", "0123456789abcdef", "--dry-run"});
+  refused("simulate t.trace --slots 1 --dry-run", 3, {"t.trace", "size 1"});
+  refused("simulate t.trace --eviction lur --dry-run", 2, {"'lur'"});
+  refused("simulate t.trace --rank --dry-run", 2, {"--rank", "without --dry-run"});
+}
+
 // The published table for this trace; the data folder's README has its rules.
 class published_curve : public hotset_test::command_line {
  protected:

@@ -19,6 +19,13 @@ TEST(generator, names_the_command_as_it_can_be_pasted) {
   EXPECT_EQ(made["trace_hash"], "000000000000001f");
 }
 
+TEST(generator, a_resumed_command_is_the_uninterrupted_one) {
+  const std::array words{"hotset",  "simulate",   "--resume", "a folder",
+                         "t.trace", "--resume=b", "--json"};
+  set_command(static_cast<int>(words.size()), words.data());
+  EXPECT_EQ(generator_of({})["command"], "hotset simulate t.trace --json");
+}
+
 TEST(generator, is_null_where_nothing_is_known) {
   set_command(0, nullptr);
   EXPECT_TRUE(generator_of({})["command"].is_null());
