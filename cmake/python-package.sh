@@ -12,7 +12,7 @@ rm -rf "$folder"
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 "$python" -m venv "$folder/env"
-"$folder/env/bin/pip" install -q "$(echo dist/hotset-*.whl)[plot]" pytest pandas mypy
+"$folder/env/bin/pip" install -q "$(echo dist/hotset-*.whl)[dask,plot]" pytest pandas mypy
 echo "installed: $("$folder/env/bin/python" -c 'import hotset; print(hotset.__file__, hotset.__version__)')"
 "$folder/env/bin/hotset" --version
 "$folder/env/bin/mypy" --cache-dir "$folder/mypy" --ignore-missing-imports python/hotset

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from typing import Any, NoReturn, Union
+from typing import Any, NoReturn, Optional, Union
 
 from hotset._errors import Error
 from hotset._own_replays import replays
@@ -52,14 +52,23 @@ def program() -> str:
 
 def run(*arguments: str) -> str:
     """Runs `hotset` and returns its output. Its errors are raised as Error, with its message."""
-    done = subprocess.run([program(), *arguments], capture_output=True, text=True, check=False)
+    return completed(*arguments).stdout
+
+
+def completed(*arguments: str, where: Optional[str] = None) -> subprocess.CompletedProcess[str]:
+    """Runs `hotset`, in the folder `where`, and returns both outputs. Raises Error as run() does."""
+    done = subprocess.run(
+        [program(), *arguments], capture_output=True, encoding="utf-8", errors="surrogateescape", check=False, cwd=where
+    )
+    if done.returncode < 0:
+        raise Error(f"hotset was ended by signal {-done.returncode}")
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"hotset ended with {done.returncode}"]
         raise Error(lines[-1].removeprefix("hotset: "))
-    return done.stdout
+    return done
 
 
-def _words(options: dict[str, Any]) -> list[str]:
+def words_of(options: dict[str, Any]) -> list[str]:
     """`token_ids=True` becomes `--token-ids`; a list is joined by commas; None and False are left
     out."""
     out: list[str] = []
@@ -87,7 +96,7 @@ def simulate(trace: Union[Trace, Path], *, eviction: Any = None, slots: Any = No
     have `bytes_refetched` and `by_sequence` None."""
     each = list(eviction) if isinstance(eviction, Iterable) and not isinstance(eviction, (str, type)) else [eviction]
     if any([is_own(one) for one in each]):
-        return Result(replays(trace, each, {"slots": slots, **options}, run, _words))
+        return Result(replays(trace, each, {"slots": slots, **options}, run, words_of))
     return _on_trace("simulate", trace, {"eviction": eviction, "slots": slots, **options})
 
 
@@ -99,12 +108,12 @@ def curve(trace: Union[Trace, Path], **options: Any) -> Result:
 def plan(**options: Any) -> Result:
     """Divides a device's memory between experts and KV cache with `hotset plan`:
     plan(model="qwen3-30b-a3b", vram="24GiB")."""
-    return Result(json.loads(run("plan", "--json", *_words(options))))
+    return Result(json.loads(run("plan", "--json", *words_of(options))))
 
 
 def _on_trace(command: str, trace: Union[Trace, Path], options: dict[str, Any]) -> Result:
     with tempfile.TemporaryDirectory(prefix="hotset-") as folder:
-        return Result(json.loads(run(command, path_of(trace, folder), "--json", *_words(options))))
+        return Result(json.loads(run(command, path_of(trace, folder), "--json", *words_of(options))))
 
 
 def main() -> NoReturn:

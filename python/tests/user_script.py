@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
 import hotset
+from hotset import sweep
 
 
 def routed(step: int) -> NDArray[numpy.int32]:
@@ -38,5 +40,14 @@ def main() -> None:
     print(units[0], seconds, pager.stats()["hits"], hotset.fill, hotset.version())
 
 
+def swept() -> None:
+    cells = sweep.cells("a.trace", eviction=["lru", "belady"], slots=["25%"])
+    with ThreadPoolExecutor() as workers:
+        sweep.run([cell for cell in cells if cell.options["eviction"] == "lru"], workers, "done", progress=True)
+    merged = sweep.merge(cells, "done", out="merged.json")
+    print(merged[0] if isinstance(merged, list) else merged.runs)
+
+
 if __name__ == "__main__":
     main()
+    swept()
