@@ -494,6 +494,28 @@ typedef struct hotset_consumer {
 HOTSET_API hotset_status hotset_divide(const hotset_consumer* consumers, size_t count,
                                        uint64_t total_bytes, uint64_t* units, double* seconds);
 
+/* ---- placement of experts on the ranks of expert parallelism ---- */
+
+typedef struct hotset_place_options {
+  size_t struct_size;
+  int32_t experts;
+  int32_t ranks;
+  int32_t redundant; /* slots beyond one for each expert, in all ranks together */
+  int32_t nodes;     /* 0: 1. The ranks of a node are neighbours */
+  int32_t groups;    /* 0: 1. Groups of a router that sends a token to few groups stay in a node */
+  uint32_t
+      move_cost; /* price of an expert that moves, in millionths of a rank's mean load; needs a start */
+  int32_t starts; /* number of searches; 0: 1 */
+  const int32_t*
+      start; /* [slots] expert of each slot, to begin with; null: experts packed by their sums */
+} hotset_place_options;
+/* Places the experts of a layer by their loads in single steps: loads [steps][experts], tokens of each expert. Writes
+ * the expert of each slot: rank r holds slots / ranks of them from r * slots / ranks on. slots: experts + redundant.
+ * The same loads give the same bits on every machine. Threads: any number may call at once. Errors: INVALID_ARGUMENT,
+ * NO_MEMORY. */
+HOTSET_API hotset_status hotset_place(const hotset_place_options* options, const uint32_t* loads,
+                                      size_t steps, int32_t* placed, size_t slots);
+
 /* ---- recorder: routed ids as a trace file that hotset and every safetensors reader opens ---- */
 
 typedef struct hotset_recorder hotset_recorder;

@@ -283,6 +283,22 @@ class MemoryConsumer(Structure):
     ]
 
 
+class PlaceOptions(Structure):
+    """hotset_place_options"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("experts", c_int32),
+        ("ranks", c_int32),
+        ("redundant", c_int32),
+        ("nodes", c_int32),
+        ("groups", c_int32),
+        ("move_cost", c_uint32),
+        ("starts", c_int32),
+        ("start", c_void_p),
+    ]
+
+
 class RecorderOptions(Structure):
     """hotset_recorder_options"""
 
@@ -343,6 +359,7 @@ FUNCTIONS = {
     "hotset_curve_misses": "pizp",
     "hotset_curve_most_slots": "pip",
     "hotset_divide": "pzqpp",
+    "hotset_place": "ppzpz",
     "hotset_recorder_create": "pp",
     "hotset_recorder_begin_step": "pqizp",
     "hotset_recorder_record": "pp",
@@ -382,6 +399,10 @@ def _load() -> Any:
         function = getattr(held, name)
         function.argtypes = [TYPES[each] for each in parameters]
         function.restype = RESULTS.get(name, c_int32)
+    # It takes long and calls nothing back: other threads run meanwhile.
+    released = ctypes.CDLL(path).hotset_place
+    released.argtypes, released.restype = held.hotset_place.argtypes, c_int32
+    held.hotset_place = released
     found = held.hotset_abi_version()
     if found != ABI_VERSION:
         raise ImportError(f"{path}: interface {found}, accepted: {ABI_VERSION}")

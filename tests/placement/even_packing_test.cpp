@@ -18,7 +18,7 @@ namespace {
 using namespace hotset;
 using testing::ElementsAreArray;
 
-std::vector<int> numbers(const placement& placed) {
+std::vector<int> numbers(const expert_placement& placed) {
   std::vector<int> out;
   for (const auto e : placed) out.push_back(number(e));
   return out;

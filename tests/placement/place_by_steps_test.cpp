@@ -21,8 +21,8 @@ using hotset_test::cost_of;
 using hotset_test::made_loads;
 using testing::HasSubstr;
 
-placement of(const std::vector<int>& ids) {
-  placement out;
+expert_placement of(const std::vector<int>& ids) {
+  expert_placement out;
   for (const auto id : ids) out.push_back(static_cast<expert_id>(id));
   return out;
 }
@@ -58,7 +58,7 @@ class exhaustive_search {
   }
   placement_shape shape_;
   const step_loads& loads_;
-  placement placed_;
+  expert_placement placed_;
   double least_ = std::numeric_limits<double>::infinity();
 };
 
@@ -109,7 +109,7 @@ TEST(place_by_steps, keeps_groups_in_their_node) {
   const auto packed = even_packing(shape, loads.sums());
   const auto placed = place_by_steps(shape, loads).value();
   EXPECT_NE(placed, packed);
-  const auto node_of = [&](const placement& p, expert_id e) {
+  const auto node_of = [&](const expert_placement& p, expert_id e) {
     return shape.rank_of(static_cast<std::size_t>(std::ranges::find(p, e) - p.begin())) / 2;
   };
   for (std::size_t slot = 0; slot < placed.size(); ++slot)
@@ -157,7 +157,7 @@ TEST(place_by_steps, brings_experts_together_that_tokens_use_together) {
   }
   const auto loads = step_loads::of(16, std::vector<std::uint32_t>(16 * 10, 8)).value();
   const auto shape = placement_shape::of(16, 0, 4).value();
-  const auto ranks = [&](const placement& placed) {
+  const auto ranks = [&](const expert_placement& placed) {
     token_dispatch out(shape, placed, replica_choice::hash);
     out.add_step(tokens, 2);
     return out.score().ranks_per_token();
@@ -198,7 +198,7 @@ TEST(place_by_steps, is_the_same_for_any_scale_of_a_power_of_two) {
 /// Ranks decide alone, so every build must give these bits. CONTRIBUTING: change it with the rule.
 TEST(place_by_steps, decides_as_every_build_does) {
   std::uint64_t hash = 14695981039346656037U;
-  const auto add = [&](const placement& placed) {
+  const auto add = [&](const expert_placement& placed) {
     for (const auto e : placed) hash = (hash ^ index_of(e)) * 1099511628211U;
   };
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {

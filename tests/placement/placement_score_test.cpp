@@ -10,8 +10,8 @@ namespace {
 
 using namespace hotset;
 
-placement of(const std::vector<int>& ids) {
-  placement out;
+expert_placement of(const std::vector<int>& ids) {
+  expert_placement out;
   for (const auto id : ids) out.push_back(static_cast<expert_id>(id));
   return out;
 }
@@ -42,7 +42,7 @@ TEST(placement_score, adds_up) {
 class dispatch : public testing::Test {
  protected:
   placement_shape shape{4, 4, 3, 2, 1};
-  placement placed = of({0, 2, 3, 1, 2, 3, 0, 2, 3, 1, 2, 3});
+  expert_placement placed = of({0, 2, 3, 1, 2, 3, 0, 2, 3, 1, 2, 3});
   placement_score score(replica_choice choice, const std::vector<int>& ids, std::size_t top_k) {
     token_dispatch out(shape, placed, choice);
     out.add_step(of(ids), top_k);

@@ -13,8 +13,8 @@ namespace {
 using namespace hotset;
 using testing::HasSubstr;
 
-placement of(const std::vector<int>& ids) {
-  placement out;
+expert_placement of(const std::vector<int>& ids) {
+  expert_placement out;
   for (const auto id : ids) out.push_back(static_cast<expert_id>(id));
   return out;
 }

@@ -19,7 +19,7 @@ using hotset::detail::rank_loads;
 using hotset_test::made_loads;
 
 rank_loads placed_loads(const placement_shape& shape, const step_loads& loads,
-                        const placement& placed) {
+                        const expert_placement& placed) {
   rank_loads out(shape, loads);
   for (const auto e : each<expert_id>(shape.experts)) out.put(e, placed);
   out.find_fullest();

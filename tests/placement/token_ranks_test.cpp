@@ -30,7 +30,7 @@ std::vector<expert_id> made_tokens(std::int32_t experts, std::size_t tokens, std
 }
 
 std::int64_t naive(const placement_shape& shape, const std::vector<expert_id>& ids,
-                   std::size_t top_k, const placement& placed) {
+                   std::size_t top_k, const expert_placement& placed) {
   std::int64_t out = 0;
   for (std::size_t t = 0; t < ids.size() / top_k; ++t) {
     std::set<std::int32_t> ranks;

@@ -71,7 +71,7 @@ namespace detail {
 
 /// Appends the slots of a node's ranks. `members`: the node's experts.
 inline void pack_node(std::span<const std::size_t> members, std::span<const std::uint64_t> loads,
-                      std::size_t ranks, std::size_t slots, placement& out) {
+                      std::size_t ranks, std::size_t slots, expert_placement& out) {
   std::vector<std::uint64_t> own;
   own.reserve(members.size());
   for (const auto e : members) own.push_back(loads[e]);
@@ -88,14 +88,14 @@ inline void pack_node(std::span<const std::size_t> members, std::span<const std:
 }  // namespace detail
 
 /// Places the experts of a layer. Pre: the shape is valid; loads [experts], at most 2^43 tokens in all.
-[[nodiscard]] inline placement even_packing(const placement_shape& shape,
-                                            std::span<const std::uint64_t> loads) {
+[[nodiscard]] inline expert_placement even_packing(const placement_shape& shape,
+                                                   std::span<const std::uint64_t> loads) {
   const auto nodes = static_cast<std::size_t>(shape.separate_nodes());
   const auto groups = static_cast<std::size_t>(nodes > 1 ? shape.groups : 1);
   const auto width = loads.size() / groups;
   std::vector<std::uint64_t> of_group(groups, 0);
   for (std::size_t e = 0; e < loads.size(); ++e) of_group[e / width] += loads[e];
-  placement out;
+  expert_placement out;
   out.reserve(static_cast<std::size_t>(shape.slots()));
   for (const auto& node : detail::packed_evenly(of_group, nodes)) {
     std::vector<std::size_t> members;
@@ -108,8 +108,8 @@ inline void pack_node(std::span<const std::size_t> members, std::span<const std:
 }
 
 /// The placement with which vLLM and SGLang start: the experts in order, then the first ones again.
-[[nodiscard]] inline placement placement_in_order(const placement_shape& shape) {
-  placement out;
+[[nodiscard]] inline expert_placement placement_in_order(const placement_shape& shape) {
+  expert_placement out;
   for (std::int32_t slot = 0; slot < shape.slots(); ++slot)
     out.push_back(static_cast<expert_id>(slot % shape.experts));
   return out;

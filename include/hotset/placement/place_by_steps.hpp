@@ -71,7 +71,7 @@ inline constexpr std::int32_t small_placement = 64;
 class step_search {
  public:
   step_search(const placement_shape& shape, const step_loads& loads, const place_config& how,
-              placement start)
+              expert_placement start)
       : shape_(shape),
         placed_(std::move(start)),
         loads_(shape, loads),
@@ -116,8 +116,8 @@ class step_search {
     }
   }
   [[nodiscard]] std::int64_t objective() const noexcept { return objective_; }
-  [[nodiscard]] const placement& placed() const noexcept { return placed_; }
-  void go_back_to(const placement& placed) {
+  [[nodiscard]] const expert_placement& placed() const noexcept { return placed_; }
+  void go_back_to(const expert_placement& placed) {
     for (const auto e : each<expert_id>(shape_.experts)) loads_.take(e, placed_);
     placed_ = placed;
     for (const auto e : each<expert_id>(shape_.experts)) loads_.put(e, placed_);
@@ -252,7 +252,7 @@ class step_search {
     const auto cost =
         cost_of_exchange(loads_.load(p), loads_.share(e), loads_.load(q), loads_.share(f));
     return with_copies(objective_ - loads_.cost() + cost + move_price_ * moves, best, e, f,
-                       [&](placement& changed) { std::swap(changed[i], changed[j]); });
+                       [&](expert_placement& changed) { std::swap(changed[i], changed[j]); });
   }
   [[nodiscard]] std::int64_t cost_of_exchange(row p, row e, row q, row f) const noexcept {
     std::int64_t cost = 0;
@@ -298,7 +298,7 @@ class step_search {
     const auto other = objective_ - loads_.cost() + move_price_ * (come(p, f) - leave(p, e));
     if (loads_.replicas(f) <= 2 && other + least_cost(p, e, f) >= best) return best;
     return with_copies(other + cost_of_replacement(p, e, f), best, e, f,
-                       [&](placement& changed) { changed[slot] = f; });
+                       [&](expert_placement& changed) { changed[slot] = f; });
   }
   /// A lower bound of the cost if rank p gets f for e. Other ranks with e get more load. Pre: one or two ranks hold f.
   [[nodiscard]] std::int64_t least_cost(std::int32_t p, expert_id e, expert_id f) {
@@ -352,7 +352,7 @@ class step_search {
       changed_[s] = load[s] - before * now[s] + after * then[s];
   }
   placement_shape shape_;
-  placement placed_;
+  expert_placement placed_;
   rank_loads loads_;
   token_ranks tokens_;
   std::vector<std::uint16_t> held_;  ///< [ranks][experts]: slots of the rank that hold the expert
@@ -374,14 +374,14 @@ class step_search {
 
 /// Places the experts of a layer. Slots of experts that stay on their rank keep their place.
 /// Errors: those of place_config::validate; loads of another number of experts.
-[[nodiscard]] inline result<placement> place_by_steps(const placement_shape& shape,
-                                                      const step_loads& loads,
-                                                      const place_config& how = {}) {
+[[nodiscard]] inline result<expert_placement> place_by_steps(const placement_shape& shape,
+                                                             const step_loads& loads,
+                                                             const place_config& how = {}) {
   if (auto bad = how.validate(shape)) return *std::move(bad);
   if (loads.experts() != shape.experts)
     return refusal("loads of ", loads.experts(), " experts, accepted: ", shape.experts);
-  placement best = how.start.empty() ? even_packing(shape, loads.sums())
-                                     : placement(how.start.begin(), how.start.end());
+  expert_placement best = how.start.empty() ? even_packing(shape, loads.sums())
+                                            : expert_placement(how.start.begin(), how.start.end());
   detail::step_search search(shape, loads, how, best);
   search.improve();
   best = search.placed();

@@ -77,7 +77,7 @@ struct placement_shape {
 };
 
 /// The expert of each slot of a layer.
-using placement = std::vector<expert_id>;
+using expert_placement = std::vector<expert_id>;
 
 /// Number of slots that hold each expert. Pre: ids are within `experts`.
 [[nodiscard]] inline std::vector<std::int32_t> replicas_of(std::int32_t experts,
@@ -122,8 +122,9 @@ using placement = std::vector<expert_id>;
 }
 
 /// Orders the experts of each rank so that an expert that stays on its rank stays in its slot.
-[[nodiscard]] inline placement in_kept_slots(const placement_shape& shape,
-                                             std::span<const expert_id> before, placement after) {
+[[nodiscard]] inline expert_placement in_kept_slots(const placement_shape& shape,
+                                                    std::span<const expert_id> before,
+                                                    expert_placement after) {
   const auto width = static_cast<std::size_t>(shape.slots_per_rank);
   for (std::size_t first = 0; first < after.size(); first += width)
     for (std::size_t i = first; i < first + width; ++i) {

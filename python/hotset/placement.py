@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places experts on the ranks of expert parallelism, by their loads in single steps.
+
+    placed = hotset.placement.place(loads, ranks=8, redundant=16)       # int32 [layers, slots]
+    later = hotset.placement.place(newer, ranks=8, redundant=16, start=placed, move_cost=0.002)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Optional
+
+import numpy
+from numpy.typing import NDArray
+
+from hotset._arguments import int32, shape_of
+from hotset._errors import InvalidArgument
+from hotset._library import PlaceOptions, check, library, refuse
+
+__all__ = ["balancedness", "moved", "place"]
+
+
+def _counts(loads: Any) -> NDArray[numpy.uint32]:
+    given = numpy.asarray(loads)
+    if given.ndim != 3:
+        refuse(f"loads: shape {shape_of(given)}, accepted: [steps, layers, experts]")
+    if given.dtype.kind not in "iu" and not (given == numpy.round(given)).all():
+        refuse("loads: fractions, accepted: whole tokens")
+    if given.size and (given.min() < 0 or given.max() > 0xFFFFFFFF):
+        refuse(f"loads: {given.min()} to {given.max()}, accepted: 0 to 4294967295")
+    return given.astype(numpy.uint32)
+
+
+def place(
+    loads: Any,
+    *,
+    ranks: int,
+    redundant: int = 0,
+    nodes: int = 1,
+    groups: int = 1,
+    start: Optional[Any] = None,
+    move_cost: float = 0.0,
+    starts: int = 1,
+    threads: Optional[int] = None,
+) -> NDArray[numpy.int32]:
+    """Returns the expert of each slot: int32 [layers, experts + redundant]. Rank r holds an equal part, from r times
+    that part on.
+
+    loads: integers [steps, layers, experts], the tokens of each expert in each step.
+    redundant: slots beyond one for each expert, in all ranks together.
+    nodes, groups: groups of a router that sends a token to few groups stay in one node.
+    start: [layers, slots] to begin with. Experts that stay on their rank stay in their slot.
+    move_cost: price of an expert that moves, as a share of a rank's mean load. Needs a start.
+    starts: number of searches. threads: layers at once; default: the processors.
+    The same loads give the same result on every machine. Other threads run meanwhile. Raises InvalidArgument.
+    """
+    counts = _counts(loads)
+    _, layers, experts = counts.shape
+    slots = experts + int32("redundant", redundant)
+    begin: Optional[NDArray[numpy.int32]] = None
+    if start is not None:
+        begin = numpy.ascontiguousarray(start, numpy.int32)
+        if begin.shape != (layers, slots):
+            refuse(f"start: shape {shape_of(begin)}, accepted: [{layers}, {slots}]")
+    if not 0 <= move_cost <= 1:
+        refuse(f"move_cost = {move_cost}, accepted: 0 to 1")
+    out = numpy.empty((layers, max(slots, 0)), numpy.int32)
+
+    def place_layer(layer: int) -> None:
+        own = numpy.ascontiguousarray(counts[:, layer])
+        options = PlaceOptions(
+            struct_size=ctypes.sizeof(PlaceOptions),
+            experts=experts,
+            ranks=int32("ranks", ranks),
+            redundant=redundant,
+            nodes=int32("nodes", nodes),
+            groups=int32("groups", groups),
+            move_cost=round(move_cost * 1e6),
+            starts=int32("starts", starts),
+            start=None if begin is None else begin[layer].ctypes.data,
+        )
+        check(library.hotset_place(ctypes.byref(options), own.ctypes.data, len(own), out[layer].ctypes.data, out.shape[1]))
+
+    with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
+        list(pool.map(place_layer, range(layers)))
+    return out
+
+
+def _ranks(placed: Any, ranks: int) -> NDArray[Any]:
+    given = numpy.asarray(placed)
+    if given.ndim != 2 or ranks < 1 or given.shape[1] % ranks:
+        raise InvalidArgument(f"a placement {shape_of(given)} on {ranks} ranks, accepted: [layers, slots], which the ranks divide", 10)
+    return given.reshape(len(given), ranks, -1)
+
+
+def moved(before: Any, after: Any, *, ranks: int) -> int:
+    """Number of experts, in all layers, that a rank holds after and not before. Raises InvalidArgument."""
+    total = 0
+    for old, new in zip(_ranks(before, ranks), _ranks(after, ranks)):
+        total += sum(len(set(b.tolist()) - set(a.tolist())) for a, b in zip(old, new))
+    return total
+
+
+def balancedness(loads: Any, placed: Any, *, ranks: int) -> float:
+    """Mean load of a rank divided by the fullest rank's, summed over steps and layers; 1: balanced. Replicas share the
+    tokens evenly. loads: [steps, layers, experts]. Raises InvalidArgument."""
+    counts = _counts(loads)
+    mean = fullest = 0.0
+    for layer, row in enumerate(_ranks(placed, ranks)):
+        slots = row.ravel()
+        replicas = numpy.bincount(slots, minlength=counts.shape[2])
+        of_ranks = (counts[:, layer][:, slots] / replicas[slots]).reshape(len(counts), ranks, -1).sum(2)
+        mean += of_ranks.mean(1).sum()
+        fullest += of_ranks.max(1).sum()
+    return mean / fullest if fullest else 1.0
