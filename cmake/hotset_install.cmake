@@ -29,7 +29,7 @@ hotset_write_pkgconfig(hotset-c "C interface of hotset" "" "-I\${includedir}" "-
 hotset_write_pkgconfig(hotset-c-static "C interface of hotset, as an archive" "" "-I\${includedir}"
                        "-L\${libdir} -lhotset_c -lhotset_policies -lstdc++ -lm -pthread")
 if(TARGET hotset_llama_static)
-  set(hotset_llama_libraries "-L\${libdir} -lhotset_llama_static -lhotset_lab -lhotset_policies -lfmt -ltbb -larchive")
+  set(hotset_llama_libraries "-L\${libdir} -lhotset_llama_static -lhotset_lab -lhotset_policies -lfmt -larchive")
   if(TARGET hotset_uring)
     string(APPEND hotset_llama_libraries " -luring")
   endif()

@@ -79,7 +79,7 @@ def engine(tmp_path_factory):
     requests = folder / "requests.jsonl"
     requests.write_text("".join(
         json.dumps({"timestamp": n * 1000, "input_length": 64, "output_length": 200, "hash_ids": [n]}) + "\n"
-        for n in range(2000)
+        for n in range(100_000)  # more than it serves before the last question
     ))
     address = f"127.0.0.1:{free_port()}"
     with (folder / "log").open("wb") as log:
