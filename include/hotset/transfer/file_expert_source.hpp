@@ -25,6 +25,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/transfer/expert_extents.hpp"
 #include "hotset/transfer/expert_source.hpp"
 
 namespace hotset {
@@ -118,13 +119,6 @@ class lending_pool {
   std::vector<T> free_;
 };
 
-/// Position of one tensor of one expert in a file.
-struct file_extent {
-  std::size_t file = 0;  ///< index in the source's files
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-};
-
 /// The way in which files are read.
 enum class file_reads : std::uint8_t {
   cached,  ///< through the system's page cache
@@ -156,44 +150,21 @@ class basic_file_expert_source {
     return out;
   }
 
-  /// Sets the position of an expert's tensors, in layout order. Errors: an unknown expert or precision; 0 or more than
-  /// 8 tensors, or one of 0 bytes; an extent beyond the end of its file, which is then incomplete.
+  /// Sets the position of an expert's tensors like expert_extents::add. Errors: those of it.
   validation add(expert_key key, precision_id precision, std::span<const file_extent> tensors) {
-    const auto what = "layer " + to_string(key.layer) + ", expert " + to_string(key.expert);
-    if (!shape_.contains(key) || index_of(precision) >= shape_.precisions())
-      return refusal(what, " at precision ", precision, " is outside the model");
-    if (tensors.empty() || tensors.size() > expert_layout::max_tensors)
-      return refusal(what, " of ", tensors.size(), " tensors, accepted: 1..",
-                     expert_layout::max_tensors);
-    for (const auto& one : tensors) {
-      if (one.file >= files_.size())
-        return refusal(what, " in file ", one.file, ", accepted: 0..", files_.size() - 1);
-      const auto size = files_[one.file].size();
-      if (one.bytes == 0 || one.offset > size || one.bytes > size - one.offset)
-        return refusal(what, " at ", one.offset, ", ", one.bytes, " bytes of ",
-                       files_[one.file].path(), ", accepted: 1 or more of its ", size);
-    }
-    const auto at = place_of(key, precision);
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      where_[at * expert_layout::max_tensors + t] = tensors[t];
-      sizes_[at * expert_layout::max_tensors + t] = tensors[t].bytes;
-    }
-    counts_[at] = static_cast<std::uint8_t>(tensors.size());
-    return std::nullopt;
+    return where_.add(key, precision, tensors, files_);
   }
 
   [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key key,
                                                      precision_id precision) const noexcept {
-    if (!shape_.contains(key) || index_of(precision) >= shape_.precisions()) return {};
-    const auto at = place_of(key, precision);
-    return {sizes_.data() + at * expert_layout::max_tensors, counts_[at]};
+    return where_.sizes(key, precision);
   }
   [[nodiscard]] bool read(expert_key key, precision_id precision, std::size_t tensor,
                           std::uint64_t at, std::span<std::byte> to) const noexcept {
-    const auto& start = where_[place_of(key, precision) * expert_layout::max_tensors + tensor];
+    const auto& start = where_.at(key, precision, tensor);
     const auto& file = files_[start.file];
     const auto from = start.offset + at;
-    return how_ == file_reads::direct ? read_blocks(file, from, to) : read_all(file, from, to);
+    return how_ == file_reads::direct ? read_blocks(file, from, to) : read_whole(file, from, to);
   }
 
   /// The reason of the last failed read; empty if none has failed.
@@ -227,21 +198,13 @@ class basic_file_expert_source {
     lending_pool<block_buffer> buffers;
   };
   basic_file_expert_source(const geometry& shape, file_reads how, std::size_t beside)
-      : shape_(shape),
-        how_(how),
-        where_(shape.keys() * shape.precisions() * expert_layout::max_tensors),
-        sizes_(where_.size(), 0),
-        counts_(shape.keys() * shape.precisions(), 0),
-        shared_(std::make_unique<shared_state>()) {
+      : how_(how), where_(shape), shared_(std::make_unique<shared_state>()) {
     for (std::size_t b = 0; how == file_reads::direct && b < beside; ++b)
       shared_->buffers.add(block_buffer(
           static_cast<std::byte*>(::operator new (buffer_bytes, std::align_val_t{block}))));
   }
-  [[nodiscard]] std::size_t place_of(expert_key key, precision_id precision) const noexcept {
-    return index_of(precision) * shape_.keys() + shape_.index(key);
-  }
 
-  bool read_all(const File& file, std::uint64_t at, std::span<std::byte> to) const noexcept {
+  bool read_whole(const File& file, std::uint64_t at, std::span<std::byte> to) const noexcept {
     return read_some(file, at, to, to.size()) >= to.size();
   }
   /// Reads at least `needed` bytes, unless a read fails or the file ends. Returns the number of bytes read. Continues
@@ -292,12 +255,9 @@ class basic_file_expert_source {
     return false;
   }
 
-  geometry shape_;
   file_reads how_;
   std::vector<File> files_;
-  std::vector<file_extent> where_;    ///< [precisions][keys][max_tensors]
-  std::vector<std::uint64_t> sizes_;  ///< [precisions][keys][max_tensors]
-  std::vector<std::uint8_t> counts_;  ///< [precisions][keys]; 0: absent
+  expert_extents where_;
   std::unique_ptr<shared_state> shared_;
 };
 
