@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -149,6 +150,63 @@ TEST(host_tier, refused_experts_are_streamed) {
   EXPECT_EQ(tier->stats().fills, 0U);
   EXPECT_TRUE(reads(*tier, {0_layer, 1_expert}));
   EXPECT_EQ(tier->stats().fills, 1U);
+}
+
+/// Reads the tensors of an expert together.
+class batch_disk : public made_disk {
+ public:
+  [[nodiscard]] bool read_all(expert_key key, precision_id p,
+                              std::span<const tensor_part> parts) const noexcept {
+    ++batches;
+    return std::ranges::all_of(parts, [&](const tensor_part& part) {
+      return read(key, p, part.tensor, part.at, part.to);
+    });
+  }
+  mutable std::atomic<int> batches{0};
+};
+
+/// Copies an expert twice by a backend with small chunks over a tier. Returns the number of batches.
+template <class Pager>
+int batches_of_two_copies(const batch_disk& disk, Pager decisions) {
+  using tier_type = host_tier<batch_disk, Pager>;
+  static_assert(batch_reader<tier_type>);
+  const auto tier = tier_type::create(model, std::move(decisions), disk, layouts).value();
+  const auto bank = host_slot_bank::create(pool_layout::shared(model, 4).value(), layouts).value();
+  host_backend<tier_type> backend(*tier, bank, {.pace = unpaced(16)});
+  host_stream stream;
+  for (const auto slot : each<slot_id>(2)) {
+    const fill what{.key = {1_layer, 5_expert}, .slot = slot};
+    const auto sent = backend.submit(std::span(&what, 1), stream, urgency::now);
+    EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+    EXPECT_TRUE(support::slot_holds(bank, slot, what.key));
+  }
+  EXPECT_EQ(tier->stats().accesses, 2U);
+  return disk.batches;
+}
+
+TEST(host_tier, a_disk_that_reads_tensors_together_is_read_once_for_an_expert) {
+  static_assert(!batch_reader<lru_tier>, "its disk has no read_all");
+  const auto room = pool_layout::shared(host_tier_shape(model), 4).value();
+  const batch_disk disk;
+  EXPECT_EQ(batches_of_two_copies(disk, pager<lru>({.layout = room})), 1);
+  const batch_disk streamed;
+  using picky = pager<lru, after_n_uses>;
+  EXPECT_EQ(batches_of_two_copies(streamed, picky({.layout = room, .admission = {.uses = 3}})), 2)
+      << "also where the expert passes by";
+}
+
+TEST(host_tier, a_failed_read_of_tensors_together_keeps_nothing) {
+  batch_disk disk;
+  const auto tier =
+      host_tier<batch_disk, pager<lru>>::create(
+          model, pager<lru>({.layout = pool_layout::shared(host_tier_shape(model), 4).value()}),
+          disk, layouts)
+          .value();
+  disk.failing = 3;
+  EXPECT_FALSE(reads(*tier, {0_layer, 5_expert}));
+  EXPECT_EQ(tier->stats().failed_fills, 1U);
+  EXPECT_TRUE(reads(*tier, {0_layer, 5_expert}));
+  EXPECT_EQ(disk.batches, 2);
 }
 
 TEST(host_tier, precisions_are_held_apart) {

@@ -2,6 +2,8 @@
 #include "hotset/transfer/expert_copy.hpp"
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -58,6 +60,45 @@ TEST_F(expert_copies, tensors_that_do_not_match_the_slot_are_not_copied) {
   EXPECT_EQ(fewer.copy(fill_of({0_layer, 1_expert}, 0_slot), 0, 0).bytes, 0U);
   const expert_copy<memory_expert_source> more(experts.source, smaller.bank);
   EXPECT_EQ(more.copy(fill_of({0_layer, 1_expert}, 0_slot), 0, 0).bytes, 0U);
+}
+
+/// Records the calls of `read_all`.
+class batch_source {
+ public:
+  [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key, precision_id) const noexcept {
+    return sizes_;
+  }
+  [[nodiscard]] bool read(expert_key, precision_id, std::size_t, std::uint64_t,
+                          std::span<std::byte>) const noexcept {
+    ADD_FAILURE() << "a part was read alone";
+    return false;
+  }
+  [[nodiscard]] bool read_all(expert_key key, precision_id,
+                              std::span<const tensor_part> parts) const noexcept {
+    calls.push_back(parts.size());
+    for (const auto& [tensor, at, to] : parts)
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = support::pattern(key, tensor, at + i);
+    return !failing;
+  }
+  mutable std::vector<std::size_t> calls;  ///< number of parts
+  bool failing = false;
+
+ private:
+  std::array<std::uint64_t, 3> sizes_{96, 33, 257};
+};
+static_assert(batch_reader<batch_source>);
+static_assert(!batch_reader<support::watched_source>);
+
+TEST_F(expert_copies, an_origin_that_reads_tensors_together_is_read_once) {
+  batch_source batch;
+  const expert_copy<batch_source> of(batch, experts.bank);
+  const auto f = fill_of({1_layer, 5_expert}, 3_slot);
+  const auto done = of.copy(f, 0, 10);
+  EXPECT_EQ(done.bytes, whole) << "in one call, though chunks are of 10 bytes";
+  EXPECT_EQ(batch.calls, std::vector<std::size_t>{3});
+  EXPECT_TRUE(experts.holds(3_slot, f.key));
+  batch.failing = true;
+  EXPECT_EQ(of.copy(f, 0, 0).bytes, 0U);
 }
 
 }  // namespace

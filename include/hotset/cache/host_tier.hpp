@@ -3,6 +3,8 @@
 /// Cache of experts in host memory, between disk and slots: a second pager chooses which experts stay within a byte
 /// limit.
 
+#include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -85,13 +87,13 @@ class host_tier {
   /// Reads as defined by expert_reader. A failed read keeps nothing of its expert in the tier.
   [[nodiscard]] bool read(expert_key key, precision_id precision, std::size_t tensor,
                           std::uint64_t at, std::span<std::byte> to) const noexcept {
-    const auto found = hold(key, precision, tensor == 0 && at == 0);
-    if (found.what == outcome::failed) return false;
-    if (found.what == outcome::passed_by) return disk_.read(key, precision, tensor, at, to);
-    std::memcpy(to.data(), bank_.bytes(found.pin.slot, tensor).data() + at, to.size());
-    const std::lock_guard lock(mutex_);
-    unpin(found.pin);
-    return true;
+    return read_parts(key, precision, std::array{tensor_part{tensor, at, to}});
+  }
+  /// Reads several tensors, if the disk can read them together.
+  [[nodiscard]] bool read_all(
+      expert_key key, precision_id precision,
+      std::span<const tensor_part> parts) const noexcept requires detail::has_read_all<Disk> {
+    return read_parts(key, precision, parts);
   }
   /// Drops the expert at every precision, first from the disk's own cache if it has one. Waits for running reads of
   /// the expert. Reads that begin after the call return the disk's current bytes.
@@ -130,14 +132,28 @@ class host_tier {
     slot_pin pin{};
   };
 
-  /// Finds the expert or reads it, and pins its slot. `begins`: this is the expert's first part, which counts as an
-  /// access. Its other parts belong to the same access, and bypass the tier if the first part did.
-  holding hold(expert_key key, precision_id precision, bool begins) const noexcept {
+  bool read_parts(expert_key key, precision_id precision,
+                  std::span<const tensor_part> parts) const noexcept {
+    const auto found = hold(key, precision, parts);
+    if (found.what == outcome::failed) return false;
+    if (found.what == outcome::passed_by) return detail::read_parts(disk_, key, precision, parts);
+    for (const auto& [tensor, at, to] : parts)
+      std::memcpy(to.data(), bank_.bytes(found.pin.slot, tensor).data() + at, to.size());
+    const std::lock_guard lock(mutex_);
+    unpin(found.pin);
+    return true;
+  }
+  /// Finds the expert or reads it, and pins its slot. The expert's first part counts as an access. Its other parts
+  /// belong to the same access, and bypass the tier if the first part did.
+  holding hold(expert_key key, precision_id precision,
+               std::span<const tensor_part> parts) const noexcept {
+    const bool begins = std::ranges::any_of(
+        parts, [](const tensor_part& part) { return part.tensor == 0 && part.at == 0; });
     const auto inner = inner_key(key, precision);
     std::unique_lock lock(mutex_);
     const auto slot = begins ? visit(inner, key.layer) : pager_.locate(inner);
     if (slot == no_slot) {
-      ++passed_by_;
+      passed_by_ += parts.size();
       return {outcome::passed_by, {}};
     }
     const auto pin = pager_.pin(slot);
@@ -194,11 +210,13 @@ class host_tier {
                                 slot_id slot) const noexcept {
     const auto sizes = disk_.sizes(key, precision);
     if (sizes.empty() || sizes.size() != bank_.tensors(slot)) return false;
+    std::array<tensor_part, expert_layout::max_tensors> parts;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
-      const auto to = bank_.bytes(slot, t);
-      if (sizes[t] != to.size() || !disk_.read(key, precision, t, 0, to)) return false;
+      parts[t] = {t, 0, bank_.bytes(slot, t)};
+      if (sizes[t] != parts[t].to.size()) return false;
     }
-    return true;
+    return detail::read_parts(disk_, key, precision,
+                              std::span<const tensor_part>(parts).first(sizes.size()));
   }
 
   std::int32_t layers_;  ///< layers of the model

@@ -3,12 +3,14 @@
 /// Copies an expert, or a part of it, from its source into a host slot; shared by all host backends.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 
 #include "hotset/core/fill.hpp"
+#include "hotset/core/geometry.hpp"
 #include "hotset/transfer/expert_source.hpp"
 #include "hotset/transfer/memory/host_slot_bank.hpp"
 
@@ -26,8 +28,8 @@ class expert_copy {
     std::uint64_t bytes = 0;  ///< 0: nothing was copied, and the copy cannot succeed
     std::uint64_t total = 0;  ///< bytes of the whole expert
   };
-  /// Copies at most `most` bytes from byte `from` on; 0: all. Reads the origin's tensors once, because they may change
-  /// between two calls.
+  /// Copies at most `most` bytes from byte `from` on; 0: all. If the origin has `read_all`, copies all in one call.
+  /// Reads the origin's tensors once, because they may change between two calls.
   /// Returns 0 bytes if the expert is absent, if its tensors differ from those of the slot, or if a read failed. After
   /// a failed read some bytes may be written. Pre: `from` is below the expert's bytes.
   [[nodiscard]] part copy(const fill& f, std::uint64_t from, std::uint64_t most) const noexcept {
@@ -35,16 +37,18 @@ class expert_copy {
       const auto tensors = origin_.tensors(f.key, f.precision);
       return copy_tensors(
           f, from, most, tensors.size(), [&](std::size_t t) { return tensors[t].size(); },
-          [&](std::size_t t, std::size_t at, std::span<std::byte> to) {
-            std::memcpy(to.data(), tensors[t].data() + at, to.size());
+          [&](std::span<const tensor_part> parts) {
+            for (const auto& [tensor, at, to] : parts)
+              std::memcpy(to.data(), tensors[tensor].data() + at, to.size());
             return true;
           });
     } else {
       const auto sizes = origin_.sizes(f.key, f.precision);
       return copy_tensors(
-          f, from, most, sizes.size(), [&](std::size_t t) { return sizes[t]; },
-          [&](std::size_t t, std::size_t at, std::span<std::byte> to) {
-            return origin_.read(f.key, f.precision, t, at, to);
+          f, from, detail::has_read_all<Origin> ? 0 : most, sizes.size(),
+          [&](std::size_t t) { return sizes[t]; },
+          [&](std::span<const tensor_part> parts) {
+            return detail::read_parts(origin_, f.key, f.precision, parts);
           });
     }
   }
@@ -65,6 +69,8 @@ class expert_copy {
       total += size_of(t);
     }
     const auto bytes = most == 0 ? total - from : std::min(total - from, most);
+    std::array<tensor_part, expert_layout::max_tensors> parts;
+    std::size_t used = 0;
     std::uint64_t tensor_begin = 0;
     for (std::size_t t = 0; t < count; ++t) {
       const auto to = bank_.bytes(f.slot, t);
@@ -72,10 +78,11 @@ class expert_copy {
       const auto end = std::min(tensor_begin + to.size(), from + bytes);
       if (begin < end) {
         const auto at = static_cast<std::size_t>(begin - tensor_begin);
-        if (!read(t, at, to.subspan(at, static_cast<std::size_t>(end - begin)))) return {};
+        parts[used++] = {t, at, to.subspan(at, static_cast<std::size_t>(end - begin))};
       }
       tensor_begin += to.size();
     }
+    if (!read(std::span<const tensor_part>(parts).first(used))) return {};
     return {bytes, total};
   }
 

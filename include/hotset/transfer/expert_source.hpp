@@ -11,6 +11,13 @@
 /// | `sizes(key, precision)` | bytes of the expert's 1..8 tensors in layout order; empty if it is absent |
 /// | `read(key, precision, tensor, at, to)` | fills `to` with the bytes from `at` on; false if not all could be read |
 ///
+/// | optional in a reader | meaning |
+/// |---|---|
+/// | `read_all(key, precision, parts)` | like `read` of 1..8 parts of one expert at once, each of its own tensor |
+///
+/// A backend copies an expert of a reader with `read_all` in one call, and never in chunks. After a failed read or
+/// `read_all` the buffers hold unspecified bytes, and nothing writes to them any more.
+///
 /// The bytes stay valid and unchanged until the key is invalidated in every cache that reads them. `read` may block;
 /// the copying thread calls it. Pre of `read`: the tensor exists and has those bytes.
 ///
@@ -24,6 +31,7 @@
 /// It is `noexcept` and void, and `const` in a source, because a backend only reads a source. Other signatures do not
 /// compile.
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -51,6 +59,21 @@ concept expert_reader = requires(const R& reader, expert_key key, precision_id p
   { reader.read(key, precision, tensor, at, to) } noexcept -> std::same_as<bool>;
 };
 
+/// A part of one tensor, and the buffer that it is read into.
+struct tensor_part {
+  std::size_t tensor = 0;
+  std::uint64_t at = 0;  ///< first byte within the tensor
+  std::span<std::byte> to{};
+};
+
+/// A reader that reads several tensors of an expert at once.
+template <class R>
+concept batch_reader = expert_reader<R> && requires(const R& reader, expert_key key,
+                                                    precision_id precision,
+                                                    std::span<const tensor_part> parts) {
+  { reader.read_all(key, precision, parts) } noexcept -> std::same_as<bool>;
+};
+
 /// An origin of expert copies on the host.
 template <class S>
 concept expert_origin = expert_source<S> || expert_reader<S>;
@@ -73,6 +96,26 @@ void invalidate_in(T& from, KeyOrLayer what) noexcept {
     static_assert(forgets_experts<T>,
                   "invalidate is void and noexcept, takes a key and a layer, is const in a source");
     from.invalidate(what);
+  }
+}
+
+template <class R>
+concept has_read_all = requires(std::remove_const_t<R>& reader, expert_key key,
+                                precision_id precision, std::span<const tensor_part> parts) {
+  reader.read_all(key, precision, parts);
+};
+
+/// Reads the parts with one `read_all`, or one by one if the reader has none.
+template <expert_reader R>
+[[nodiscard]] bool read_parts(const R& reader, expert_key key, precision_id precision,
+                              std::span<const tensor_part> parts) noexcept {
+  if constexpr (has_read_all<R>) {
+    static_assert(batch_reader<R>, "read_all is const and noexcept, and returns bool");
+    return reader.read_all(key, precision, parts);
+  } else {
+    return std::ranges::all_of(parts, [&](const tensor_part& part) {
+      return reader.read(key, precision, part.tensor, part.at, part.to);
+    });
   }
 }
 
