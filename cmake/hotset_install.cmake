@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Install rules: one export set per component (core, adapters, planning, testing, policies, c, c_static, lab, cli,
-# cuda, uring, llama, llama_static), so that a consumer of the core needs no library of the laboratory. Components that
-# were not built are neither installed nor exported.
+# cuda, http, uring, llama, llama_static), so that a consumer of the core needs no library of the laboratory. Components
+# that were not built are neither installed nor exported.
 #   cmake --install <folder> [--component core] [--prefix <where>]
 set(hotset_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hotset)
 
@@ -58,9 +58,11 @@ endif()
 if(TARGET hotset_cuda)
   hotset_install_component(cuda hotset_cuda "")
 endif()
-if(TARGET hotset_uring)
-  hotset_install_component(uring hotset_uring "")
-endif()
+foreach(part http uring)
+  if(TARGET hotset_${part})
+    hotset_install_component(${part} hotset_${part} "")
+  endif()
+endforeach()
 if(TARGET hotset_llama_static)
   hotset_install_component(llama hotset_llama "hotset-llama;hotset-llama-record")
   hotset_install_component(llama_static hotset_llama_static "")

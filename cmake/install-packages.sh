@@ -13,15 +13,15 @@ case $target in
   install-headers) parts="build" ;;
   install) parts="build lab" ;;
   demo) parts="build lab examples" ;;
-  bench) parts="build lab examples benchmarks uring" ;;
-  test) parts="build lab examples tests uring python words venv browser" ;;
+  bench) parts="build lab examples benchmarks uring http" ;;
+  test) parts="build lab examples tests uring http web python words venv browser" ;;
   figures) parts="build lab examples python venv" ;;
-  style) parts="build lab examples tests uring python format words" ;;
+  style) parts="build lab examples tests uring http python format words" ;;
   reference) parts="reference" ;;
   wheel) parts="build lab uring wheel venv chroot" ;;
   python) parts="build lab uring wheel venv" ;;
   engines) parts="build lab examples uring python venv engines" ;;
-  check) parts="build lab examples tests uring python benchmarks format words lint sanitizers reference" ;;
+  check) parts="build lab examples tests uring http web python benchmarks format words lint sanitizers reference" ;;
   format) parts="format" ;;
   *)
     echo "install-packages.sh: unknown target '$target';" \

@@ -90,16 +90,17 @@ inline std::string text_of(const std::filesystem::path& file) {
 /// Folders of the library with their floors.
 inline const std::map<std::string, int>& rooms() {
   static const std::map<std::string, int> floors = {
-      {"core", 0},      {"policy", 1},   {"predict", 2}, {"trace", 2},     {"transfer", 2},
-      {"eviction", 3},  {"prefetch", 3}, {"miss", 3},    {"routing", 3},   {"adapters", 3},
-      {"placement", 3}, {"testing", 3},  {"uring", 3},   {"admission", 4}, {"paging", 5},
-      {"cache", 6},     {"registry", 6}, {"cuda", 6},    {"planning", 6},  {"lab", 7},
+      {"core", 0},      {"policy", 1},   {"predict", 2},  {"trace", 2},   {"transfer", 2},
+      {"eviction", 3},  {"prefetch", 3}, {"miss", 3},     {"routing", 3}, {"adapters", 3},
+      {"placement", 3}, {"testing", 3},  {"http", 3},     {"uring", 3},   {"admission", 4},
+      {"paging", 5},    {"cache", 6},    {"registry", 6}, {"cuda", 6},    {"planning", 6},
+      {"lab", 7},
   };
   return floors;
 }
 /// Folders beside the library. They may use the library; it may not use them.
 inline const std::set<std::string>& edges() {
-  static const std::set<std::string> rooms = {"cuda", "lab", "testing", "uring"};
+  static const std::set<std::string> rooms = {"cuda", "http", "lab", "testing", "uring"};
   return rooms;
 }
 /// Folders in which each header is a policy.

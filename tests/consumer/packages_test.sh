@@ -51,10 +51,10 @@ while IFS='|' read -r target wanted unwanted; do
   # shellcheck disable=SC2086  # lists of words
   has $wanted && lacks $unwanted
 done <<'TABLE'
-demo|g++ cmake ninja-build libfmt-dev libeigen3-dev --no-upgrade --no-install-recommends|libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-tidy clang-format
+demo|g++ cmake ninja-build libfmt-dev libeigen3-dev --no-upgrade --no-install-recommends|libcurl4-openssl-dev libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-tidy clang-format
 install-headers|g++ cmake|libfmt-dev libeigen3-dev
 install|libfmt-dev libcli11-dev|libeigen3-dev libgtest-dev libbenchmark-dev
-test|libgtest-dev libeigen3-dev python3-numpy python3-pytest liburing-dev|libbenchmark-dev clang-tidy
+test|libgtest-dev libeigen3-dev python3-numpy python3-pytest liburing-dev libcurl4-openssl-dev nginx-light|libbenchmark-dev clang-tidy
 wheel|python3-venv g++ libfmt-dev libzstd-dev debootstrap|libgtest-dev
 python|python3-venv g++ libfmt-dev libzstd-dev|libgtest-dev python3-pytest debootstrap
 engines|python3-venv python3-numpy curl pkg-config|clang-tidy libgtest-dev

@@ -52,6 +52,8 @@ endfunction()
 include(${CURRENT_PORT_DIR}/portfile.cmake)
 
 # A port offers the requested parts, not those that the machine happens to support.
-if(EXISTS ${work}/prefix/lib/cmake/hotset/hotset-uring-targets.cmake)
-  message(FATAL_ERROR "the port installs hotset::uring where liburing is; vcpkg.json does not depend on it")
-endif()
+foreach(part uring http)
+  if(EXISTS ${work}/prefix/lib/cmake/hotset/hotset-${part}-targets.cmake)
+    message(FATAL_ERROR "the port installs hotset::${part} where its library is; vcpkg.json does not depend on it")
+  endif()
+endforeach()

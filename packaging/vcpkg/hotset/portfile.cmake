@@ -13,6 +13,7 @@ vcpkg_cmake_configure(
           -DHOTSET_BUILD_EXAMPLES=OFF
           -DHOTSET_BUILD_INTEGRATIONS=OFF
           -DHOTSET_LIBURING_LIBRARY=OFF
+          -DCMAKE_DISABLE_FIND_PACKAGE_CURL=ON
           -DHOTSET_INSTALL=ON)
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/hotset)
