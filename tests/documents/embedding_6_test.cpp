@@ -1,43 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstddef>
-#include <cstdint>
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache_steps.hpp"
-#include "hotset/paging/residency/warm_start.hpp"
-#include "hotset/predict/activation_matrix.hpp"
+#include "hotset/predict/gate_predictors.hpp"
+#include "hotset/prefetch/next_layer_top_k.hpp"
+#include "hotset/routing/router_order.hpp"
 
 namespace hotset {
 namespace {
 
-struct next_day : support::slot_cache_steps {
-  std::string begin(const std::vector<std::byte>& yesterday) {
-    const auto& shape = support::cache_shape;
-    const auto& layout = cache.pager().layout();
-    const auto refuse = [](const std::string& reason) { return reason; };
+struct gate_in_order : support::slot_cache_wide {
+  std::string run(layer_id layer) {
+    std::vector<expert_id> ids{0_expert, 1_expert};
+    std::vector<float> weights{0.6F, 0.4F};
+    const std::vector<float> probabilities{0, 0, 0, 0, 0, 0, 0.7F, 0.3F};
+    const routing_view view{
+        .layer = layer, .experts = ids, .weights = weights, .probabilities = probabilities};
+    router_order routing(support::cache_shape, {});
+    auto gate = current_gate::create(support::cache_shape, {}).value();
+    next_layer_top_k prefetcher(support::cache_shape, {});
+    std::vector<prefetch_request> requests(prefetcher.most_requests());
+    const auto fail = [](std::string_view reason) { return std::string(reason); };
+    const auto take = [&](auto edited) { std::ranges::copy(edited, ids.begin()); };
+    const auto launch = [this](auto tokens, auto, auto&) { computed += tokens.size(); };
 #include "embedding_6.inc"
-    return std::string(describe(started));
+    return served == status::ok ? "ok" : fail(describe(served));
   }
+  std::size_t computed = 0;
 };
 
-TEST_F(next_day, starts_with_the_most_activated_experts) {
-  activation_matrix predictor(support::cache_shape, {});
-  const auto route = [&](layer_id layer, step_id step, const std::vector<std::int32_t>& ids) {
-    (void)predictor.expect({.layer = layer, .step = step, .experts = ids}, {}, 0);
-  };
-  // Layer 0: expert 3 has a half, 5 and 6 a quarter each; layer 1: expert 7 has all.
-  route(0_layer, 0, {3, 5});
-  route(0_layer, 1, {3, 6});
-  route(1_layer, 1, {7, 7});
-  predictor.on_sequence_end(0);
-  EXPECT_EQ(begin(predictor.save()), describe(status::ok));
+TEST_F(gate_in_order, the_gates_predictions_are_being_copied) {
+  EXPECT_EQ(run(0_layer), "ok");
+  EXPECT_EQ(computed, 1U);
+  EXPECT_EQ(cache.stats().speculative_fills, 2U);
+  EXPECT_NE(locate(1, 6), no_slot);
   EXPECT_NE(locate(1, 7), no_slot);
-  EXPECT_NE(locate(0, 3), no_slot);
-  EXPECT_NE(locate(0, 5), no_slot) << "of equals the lower key";
-  EXPECT_EQ(locate(0, 6), no_slot) << "there are three slots";
   EXPECT_EQ(cache.drain(), status::ok);
-  EXPECT_EQ(begin({}), "no activation_matrix collection, accepted: a saved one");
 }
 
 }  // namespace

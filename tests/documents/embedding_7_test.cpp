@@ -1,51 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include <gtest/gtest.h>
-
-#include "hotset/eviction/similar_steps.hpp"
-#include "hotset/paging/pager.hpp"
+#include "cache_steps.hpp"
+#include "hotset/paging/residency/warm_start.hpp"
+#include "hotset/predict/activation_matrix.hpp"
 
 namespace hotset {
 namespace {
 
-constexpr geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 1};
-
-/// Minimal cache for the document's code.
-struct cache_of_a_day {
-  hotset::pager<similar_steps> pages{{.layout = pool_layout::per_layer(shape, 4).value()}};
-  [[nodiscard]] const hotset::pager<similar_steps>& pager() const { return pages; }
-};
-
-struct next_morning : testing::Test {
-  cache_of_a_day cache;
-  saved_history kept;
-
-  std::string begin(std::uint64_t model) {
-    const auto layout = pool_layout::per_layer(shape, 4).value();
+struct next_day : support::slot_cache_steps {
+  std::string begin(const std::vector<std::byte>& yesterday) {
+    const auto& shape = support::cache_shape;
+    const auto& layout = cache.pager().layout();
     const auto refuse = [](const std::string& reason) { return reason; };
 #include "embedding_7.inc"
-    kept = warm.eviction().save(shape, model);
-    return "warm";
+    return std::string(describe(started));
   }
 };
 
-TEST_F(next_morning, starts_from_the_saved_history) {
-  auto plan = cache.pages.make_plan();
-  for (step_id step = 0; step < 21; ++step)
-    for (const auto layer : each<layer_id>(2)) {
-      const std::vector<expert_id> ids{static_cast<expert_id>(step % 8), 3_expert};
-      routing_view view;
-      view.layer = layer;
-      view.step = step;
-      view.experts = ids;
-      ASSERT_EQ(cache.pages.serve(view, plan, [](const visit_group&) {}), status::ok);
-    }
-  EXPECT_EQ(begin(7), "warm");
-  EXPECT_EQ(kept.rows(), 10U) << "half of the 20 steps that are whole";
-  EXPECT_EQ(kept.model, 7U);
-  EXPECT_EQ(kept.visits[0], 11U);
+TEST_F(next_day, starts_with_the_most_activated_experts) {
+  activation_matrix predictor(support::cache_shape, {});
+  const auto route = [&](layer_id layer, step_id step, const std::vector<std::int32_t>& ids) {
+    (void)predictor.expect({.layer = layer, .step = step, .experts = ids}, {}, 0);
+  };
+  // Layer 0: expert 3 has a half, 5 and 6 a quarter each; layer 1: expert 7 has all.
+  route(0_layer, 0, {3, 5});
+  route(0_layer, 1, {3, 6});
+  route(1_layer, 1, {7, 7});
+  predictor.on_sequence_end(0);
+  EXPECT_EQ(begin(predictor.save()), describe(status::ok));
+  EXPECT_NE(locate(1, 7), no_slot);
+  EXPECT_NE(locate(0, 3), no_slot);
+  EXPECT_NE(locate(0, 5), no_slot) << "of equals the lower key";
+  EXPECT_EQ(locate(0, 6), no_slot) << "there are three slots";
+  EXPECT_EQ(cache.drain(), status::ok);
+  EXPECT_EQ(begin({}), "no activation_matrix collection, accepted: a saved one");
 }
 
 }  // namespace

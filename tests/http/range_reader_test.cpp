@@ -378,7 +378,7 @@ INSTANTIATE_TEST_SUITE_P(each, lasting_faults, testing::ValuesIn(all_lasting_fau
 
 TEST_F(ranges, a_silent_server_is_left_at_its_limit_and_writes_no_more) {
   auto setup = quick();
-  setup.limits.stall = 50ms;
+  setup.limits.stall = 300ms;
   setup.limits.tries = 2;
   const auto reader = open(setup);
   const auto held_at = [&](std::size_t count) {
@@ -402,9 +402,9 @@ TEST_F(ranges, a_silent_server_is_left_at_its_limit_and_writes_no_more) {
   }
 }
 
-TEST_F(ranges, a_read_ends_at_its_time_limit_though_bytes_arrive) {
+TEST_F(ranges, a_read_ends_at_its_time_limit) {
   auto setup = quick();
-  setup.limits.whole = 150ms;
+  setup.limits.whole = 1s;
   setup.limits.stall = 10s;
   const auto reader = open(setup);
   server.answer([&](const http_request& of) {
@@ -419,14 +419,14 @@ TEST_F(ranges, a_read_ends_at_its_time_limit_though_bytes_arrive) {
 
 TEST_F(ranges, retries_end_at_the_time_limit) {
   auto setup = quick();
-  setup.limits.whole = 100ms;
+  setup.limits.whole = 1s;
   setup.limits.tries = 100;
-  setup.limits.first_pause = 40ms;
-  setup.limits.most_pause = 40ms;
+  setup.limits.first_pause = 400ms;
+  setup.limits.most_pause = 400ms;
   const auto reader = open(setup);
   server.answer([](const auto&) { return status_reply("503 Service Unavailable"); });
   EXPECT_FALSE(reads(reader, together));
-  EXPECT_LE(server.requests().size(), 4U);
+  EXPECT_LE(server.requests().size(), 3U);
   EXPECT_THAT(reader.problem(), HasSubstr("503"));
 }
 

@@ -244,18 +244,19 @@ class range_reader {
   /// If several threads leave a source, one of them changes it and says so.
   void change_source(std::size_t from, std::size_t to, const range_failure& why) const noexcept {
     if (!shared_->current.compare_exchange_strong(from, to)) return;
-    const auto text = unless_out_of_memory(
-        [&] { return why.text() + "; reads go on at " + sources_[to].front().path(); },
-        std::string("reads go on elsewhere"));
-    log_(log_level::warning, text);
+    const auto say = [&] {
+      log_(log_level::warning, why.text() + "; reads go on at " + sources_[to].front().path());
+      return true;
+    };
+    (void)unless_out_of_memory(say, false);
   }
 
   range_limits limits_;
   log_sink log_;
   std::vector<files> sources_;  ///< those that were opened
   expert_extents where_;
-  std::vector<std::size_t>
-      hashes_of_;  ///< [precisions][keys] the first in hashes_; grows as needed
+  /// [precisions][keys] an expert's first in hashes_, or no_hashes; grows as needed.
+  std::vector<std::size_t> hashes_of_;
   std::vector<sha256_bytes> hashes_;
   std::unique_ptr<shared_state> shared_;
 };
