@@ -124,6 +124,7 @@ class range_request {
   /// those of the system. Returns false without memory.
   [[nodiscard]] bool create(std::chrono::milliseconds connect, const std::string& authorities) {
     easy_.reset(::curl_easy_init());
+    // No SIGALRM. No SIGPIPE either: libcurl 7.88 and later send with MSG_NOSIGNAL, TLS too.
     return easy_ != nullptr && set(CURLOPT_NOSIGNAL, 1L) &&
            set(CURLOPT_PROTOCOLS_STR, "http,https") &&
            set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1)) &&
@@ -208,8 +209,8 @@ class range_request {
   bool take(std::span<const std::byte> from) noexcept {
     last_byte_ = clock::now();
     if (!is_checked_) check();
-    if (failure_.why == range_fault::status)
-      return true;  // an error page: read, so that the connection stays
+    // Reads an error page to its end, so that the connection stays open.
+    if (failure_.why == range_fault::status) return true;
     if (failure_.why == range_fault::none && from.size() > left_)
       failure_.why = range_fault::too_long;
     if (failure_.why != range_fault::none) return false;
