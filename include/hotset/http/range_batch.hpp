@@ -68,7 +68,8 @@ class range_batch {
     std::unique_ptr<range_batch> out(new range_batch(limits));
     for (auto& request : out->requests_)
       if (!request.create(limits.connect, authorities)) return nullptr;
-    return out->multi_ == nullptr ? nullptr : std::move(out);
+    if (out->multi_ == nullptr) return nullptr;
+    return out;
   }
 
   /// Sorts the pieces, and makes one request for pieces of a file that follow one another. Pre: 1..most_ranges pieces,

@@ -36,6 +36,7 @@ struct http_source {
   std::vector<std::string> urls;  ///< public or presigned; user and password may stand in them
 };
 
+/// Connections, limits and log of a range_reader.
 struct range_reader_config {
   /// The most reads at one time, such as the number of backend threads; more reads wait. Each has its own connections,
   /// up to one for each tensor of an expert.
