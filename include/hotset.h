@@ -511,7 +511,7 @@ typedef struct hotset_place_options {
 } hotset_place_options;
 /* Places the experts of a layer by their loads in single steps: loads [steps][experts], tokens of each expert. Writes
  * the expert of each slot: rank r holds slots / ranks of them from r * slots / ranks on. slots: experts + redundant.
- * The same loads give the same bits on every machine. Threads: any number may call at once. Errors: INVALID_ARGUMENT,
+ * Every machine gives the same bits for the same loads. Threads: any number may call at once. Errors: INVALID_ARGUMENT,
  * NO_MEMORY. */
 HOTSET_API hotset_status hotset_place(const hotset_place_options* options, const uint32_t* loads,
                                       size_t steps, int32_t* placed, size_t slots);

@@ -31,7 +31,7 @@ struct placement_score {
   }
   /// The share by which the fullest rank exceeds the mean: how much longer steps last than balanced ones. 0: balanced.
   [[nodiscard]] double excess() const noexcept { return mean > 0 ? fullest / mean - 1 : 0; }
-  /// What vLLM calls balancedness: mean over fullest. 1: balanced.
+  /// Mean over fullest, as vLLM computes balancedness. 1: balanced.
   [[nodiscard]] double balancedness() const noexcept { return fullest > 0 ? mean / fullest : 1; }
   [[nodiscard]] double ranks_per_token() const noexcept {
     return tokens > 0 ? static_cast<double>(copies) / static_cast<double>(tokens) : 0;

@@ -37,6 +37,7 @@ command add_simulate(CLI::App& root);
 command add_bench(CLI::App& root);
 command add_curve(CLI::App& root);
 command add_plan(CLI::App& root);
+command add_place(CLI::App& root);
 command add_counts(CLI::App& root);
 command add_history(CLI::App& root);
 command add_simulate_split(CLI::App& root);

@@ -31,6 +31,7 @@ constexpr const char* footer = R"(Examples:
   hotset info demo.trace
   hotset simulate demo.trace --eviction lru,lfu,belady --slots 12.5%,25%,50%
   hotset plan --model gpt-oss-120b --gpu rtx4090 --host-ram 64GiB
+  hotset place demo.trace --ranks 8 --running 256 --out place.json
   hotset help simulate
   hotset simulate routes.csv --scope shared --budget 1500MiB,3GiB --json --out run.json
   hotset bench traces/ --out results.csv
@@ -45,11 +46,11 @@ A file called - is standard input or standard output; ./- is a file of that name
 Exit codes: 0 success, 1 failure, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-  return {add_info(root),           add_simulate(root),       add_bench(root),  add_curve(root),
-          add_plan(root),           add_simulate_split(root), add_counts(root), add_history(root),
-          add_adapters(root),       add_import(root),         add_export(root), add_synth(root),
-          add_synth_requests(root), add_plot(root),           add_report(root), add_top(root),
-          add_complete(root),       add_completion(root),     add_help(root)};
+  return {add_info(root),    add_simulate(root),       add_bench(root),          add_curve(root),
+          add_plan(root),    add_place(root),          add_simulate_split(root), add_counts(root),
+          add_history(root), add_adapters(root),       add_import(root),         add_export(root),
+          add_synth(root),   add_synth_requests(root), add_plot(root),           add_report(root),
+          add_top(root),     add_complete(root),       add_completion(root),     add_help(root)};
 }
 
 int parse_failed(const CLI::App& root, const CLI::ParseError& error) {

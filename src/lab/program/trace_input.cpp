@@ -16,12 +16,13 @@ namespace hotset::cli {
 void add_trace_options(CLI::App& app, trace_options& options) {
   constexpr const char* group = "Reading traces";
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
-  add_parsed(
-      app, "--format", "NAME", options.format, lab::parse_trace_format,
-      "format of the trace: auto (by content), native, bigmoe, esft, layer-expert, jsonl, csv, "
-      "npy, oracle, requests")
-      ->default_str("auto")
-      ->group(group);
+  if (app.get_option_no_throw("--format") == nullptr)  // place has its own
+    add_parsed(
+        app, "--format", "NAME", options.format, lab::parse_trace_format,
+        "format of the trace: auto (by content), native, bigmoe, esft, layer-expert, jsonl, csv, "
+        "npy, oracle, requests")
+        ->default_str("auto")
+        ->group(group);
   add_parsed(
       app, "--as", "SHAPE", options.as, lab::parse_step_shape,
       "replace the recording's steps: decode (one token per step), decode:4 (one token of each of "

@@ -47,6 +47,7 @@ TEST_F(schemas, hold_for_the_output_of_every_command) {
       {"info", "info t.trace s.trace"},
       {"history", "history t.trace --out t.history"},
       {"counts", "counts t.trace"},
+      {"place", "place t.trace --ranks 4 --score t.trace"},
       {"adapters", adapters},
       {"adapters", adapters + " --budget 60MiB --kv-bytes-per-token 64KiB"}};
   for (const auto& [name, command] : outputs)
