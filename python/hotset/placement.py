@@ -2,7 +2,7 @@
 """Places experts on the ranks of expert parallelism, by their loads in single steps.
 
     placed = hotset.placement.place(loads, ranks=8, redundant=16)       # int32 [layers, slots]
-    later = hotset.placement.place(newer, ranks=8, redundant=16, start=placed, move_cost=0.002)
+    later = hotset.placement.place(newer, ranks=8, redundant=16, start=placed, move_cost=0.0015)
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 #pragma once
 /// Places experts by their loads in single steps: a step lasts as long as its fullest rank needs.
 ///
-/// Rule: from a start, repeat until nothing helps: each slot in turn exchanges its expert with the slot of a later rank
-///   that lowers the cost most; then each slot of a replicated expert in turn takes the expert that lowers it most. A
-///   slot looks again only at ranks that have changed since.
+/// Rule: from a start, repeat until nothing helps: each pair of ranks in turn exchanges the two experts that lower the
+///   cost most; then each slot of a replicated expert in turn takes the expert that lowers it most. Ranks that have not
+///   changed since are not looked at again.
 ///   The cost is the sum over the steps of twice the fullest rank's load plus the second fullest's, and a price for
 ///   each expert that moves and for each rank that a token is sent to. Further starts repeat this from the best
 ///   placement so far after a few exchanges, and keep what is better.
@@ -81,7 +81,7 @@ class step_search {
         last_holder_(first_holder_),
         was_(cells(), how.start.empty() ? 1 : 0),
         changed_at_(static_cast<std::size_t>(shape.ranks), 1),
-        exchanged_(placed_.size(), 0),
+        exchanged_(changed_at_.size(), 0),
         replaced_(placed_.size(), 0) {
     const auto unit = 3 * loads_.mean();  // the cost of balanced steps
     move_price_ = unit * how.move_cost / 1'000'000;
@@ -96,7 +96,7 @@ class step_search {
   void improve() {
     for (bool better = true; better;) {
       better = false;
-      for (std::size_t slot = 0; slot < placed_.size(); ++slot) better |= exchange(slot);
+      for (std::int32_t p = 0; p < shape_.ranks; ++p) better |= exchange(p);
       for (std::size_t slot = 0; slot < placed_.size(); ++slot) better |= replace(slot);
     }
   }
@@ -220,26 +220,33 @@ class step_search {
     return objective + copies(tokens_.if_changed(e, f, changed)) - copies(tokens_.ranks());
   }
 
-  /// Exchanges the slot's expert where it helps most.
-  bool exchange(std::size_t i) {
+  /// Exchanges with each later rank in turn the pair of experts that helps most.
+  bool exchange(std::int32_t p) {
+    const auto seen = std::exchange(exchanged_[static_cast<std::size_t>(p)], changes_);
+    bool better = false;
+    for (std::int32_t q = p + 1; q < shape_.ranks; ++q)
+      if (is_same_node(p, q) && has_changed(p, q, seen)) better |= exchange(p, q);
+    return better;
+  }
+  bool exchange(std::int32_t p, std::int32_t q) {
+    const auto width = static_cast<std::size_t>(shape_.slots_per_rank);
+    const auto of_p = static_cast<std::size_t>(p) * width;
+    const auto of_q = static_cast<std::size_t>(q) * width;
     auto best = objective_;
-    auto partner = i;
-    const auto p = shape_.rank_of(i);
-    const auto seen = std::exchange(exchanged_[i], changes_);
-    for (std::int32_t q = p + 1; q < shape_.ranks; ++q) {
-      if (!is_same_node(p, q) || holds(q, placed_[i]) || !has_changed(p, q, seen)) continue;
-      loads_.find_others(p, q, -1, others_);
-      const auto first = static_cast<std::size_t>(q * shape_.slots_per_rank);
-      for (auto j = first; j < first + static_cast<std::size_t>(shape_.slots_per_rank); ++j) {
-        if (holds(p, placed_[j])) continue;
+    std::size_t first = 0;
+    std::size_t second = 0;
+    loads_.find_others(p, q, -1, others_);
+    for (auto i = of_p; i < of_p + width; ++i)
+      for (auto j = of_q; j < of_q + width; ++j) {
+        if (holds(q, placed_[i]) || holds(p, placed_[j])) continue;
         const auto objective = if_exchanged(i, j, best);
         if (objective >= best) continue;
         best = objective;
-        partner = j;
+        first = i;
+        second = j;
       }
-    }
-    if (partner == i) return false;
-    apply_exchange(i, partner);
+    if (first == second) return false;
+    apply_exchange(first, second);
     return true;
   }
   /// The objective after an exchange, or some value from `best` on. Pre: others_ is of the slots' ranks.

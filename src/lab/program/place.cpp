@@ -157,7 +157,7 @@ lab::place_plan plan_of(const place_options& options, const lab::step_sample& sa
                                          options.nodes, options.groups);
   if (!shape) throw lab::usage_error(shape.error().message);
   return {.shape = *shape,
-          .move_cost = options.from.empty() ? 0 : millionths(options.move_cost.value_or(0.002)),
+          .move_cost = options.from.empty() ? 0 : millionths(options.move_cost.value_or(0.0015)),
           .copy_cost = millionths(options.copies),
           .starts = options.starts,
           .jobs = options.jobs};
@@ -255,10 +255,10 @@ command add_place(CLI::App& root) {
     return parse_number<double>("--move-cost", text, 0.0, 1.0);
   };
   add_parsed(*app, "--move-cost", "N", options->move_cost, parse_cost,
-             "price of an expert that moves, as a share of a rank's load (default: 0.002)")
+             "price of an expert that moves, as a share of a rank's load (default: 0.0015)")
       ->needs(from);
   auto* out = add_file(*app, "-o,--out", options->out, "placement to write");
-  // Of the placement. Traces are recognised by their content.
+  // --format names the placement's format; traces are recognised by their content.
   add_parsed(*app, "--format", "NAME", options->format, lab::parse_placement_format,
              "format of the placement: vllm (for hotset's plug-in), sglang, tensorrt-llm, deepseek")
       ->default_str("vllm")
@@ -274,7 +274,7 @@ command add_place(CLI::App& root) {
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset place monday.trace --ranks 8 --redundant 16 --running 256 --score tuesday.trace --out place.json
-  hotset place tuesday.trace --ranks 8 --redundant 16 --from place.json --move-cost 0.002 --out next.json
+  hotset place tuesday.trace --ranks 8 --redundant 16 --from place.json --out next.json
   hotset place monday.trace --ranks 16 --redundant 32 --format sglang --dense-layers 3 --out sglang.json)");
   return {app, [options] { return place(*options); }};
 }

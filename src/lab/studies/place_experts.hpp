@@ -80,7 +80,7 @@ struct place_plan {
 [[nodiscard]] std::vector<expert_placement> layers_in_order(std::int32_t layers,
                                                             const placement_shape& shape);
 
-/// What a placement does on some traffic.
+/// Scores of a placement on some traffic.
 struct placed_scores {
   placement_score even;                    ///< loads are shared evenly by replicas
   placement_score hash, near, own_tokens;  ///< by replica_choice
