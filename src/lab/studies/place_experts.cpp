@@ -71,7 +71,7 @@ void step_sample::draw(std::vector<run> sequences, const served_steps& how) {
   struct request {
     std::size_t sequence, next;
   };
-  constexpr std::int32_t together = 5;  // steps that are drawn from one half
+  constexpr std::int32_t together = 2;  // steps that are drawn from one half
   splitmix64 numbers(how.seed);
   auto drawn_from = sequences.size();
   std::vector<request> running;
