@@ -222,11 +222,15 @@ TEST(place_by_steps, refuses_what_cannot_be_and_says_what_is_accepted) {
   EXPECT_THAT(refused({.start = start}), HasSubstr("accepted: 8"));
   EXPECT_THAT(refused({.move_cost = 1}), HasSubstr("without a start"));
   EXPECT_THAT(refused({.copy_cost = 1}), HasSubstr("without tokens"));
+  const auto whole = of({0, 1, 2, 3, 4, 5, 6, 7});
+  EXPECT_THAT(refused({.start = whole, .move_cost = 1'000'001}), HasSubstr("0 to 1000000"));
   EXPECT_THAT(refused({.starts = 0}), HasSubstr("accepted: 1 or more"));
   const auto three = of({0, 1, 2});
   EXPECT_THAT(refused({.tokens = three, .top_k = 2}), HasSubstr("a multiple of top_k = 2"));
   EXPECT_THAT(place_by_steps(shape, made_loads(7, 4, 1)).error().message,
               HasSubstr("loads of 7 experts, accepted: 8"));
+  const auto many = step_loads::of(1, std::vector<std::uint32_t>((1U << 20U) + 1, 1)).value();
+  EXPECT_THAT(place_by_steps({1, 1, 1, 1, 1}, many).error().message, HasSubstr("at most 1048576"));
   EXPECT_THAT(place_by_steps({8, 4, 1, 1, 1}, loads).error().message, HasSubstr("slots_per_rank"));
 }
 

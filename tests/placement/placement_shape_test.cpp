@@ -43,6 +43,7 @@ TEST(placement_shape, refuses_slots_that_ranks_do_not_divide_and_says_what_would
 TEST(placement_shape, refuses_what_no_placement_can_have) {
   EXPECT_EQ(refused({8, 2, 4, 1, 1}), "");
   EXPECT_THAT(refused({0, 2, 4, 1, 1}), HasSubstr("experts = 0"));
+  EXPECT_THAT(refused({4097, 2, 4, 1, 1}), HasSubstr("experts = 4097, accepted: 1 to 4096"));
   EXPECT_THAT(refused({8, 2, 3, 1, 1}), HasSubstr("slots_per_rank = 3, accepted: 4 to 8"));
   EXPECT_THAT(refused({8, 2, 9, 1, 1}), HasSubstr("slots_per_rank = 9, accepted: 4 to 8"));
   EXPECT_THAT(refused({8, 4, 2, 3, 1}), HasSubstr("nodes = 3, accepted: a divisor of the 4 ranks"));

@@ -33,8 +33,12 @@
 
 namespace hotset {
 
-/// How to search.
+/// How to search. The limits keep sums within 64 bits.
 struct place_config {
+  static constexpr std::uint32_t most_cost = 1'000'000;
+  static constexpr std::size_t most_ids = std::size_t{1} << 21U;
+  static constexpr std::size_t most_steps = std::size_t{1} << 20U;
+
   /// Placement to begin with; empty: even_packing.
   std::span<const expert_id> start{};
   /// Price of an expert that moves to a rank where `start` does not have it. Units: millionths of a rank's mean load.
@@ -58,6 +62,10 @@ struct place_config {
       return refusal("copy_cost = ", copy_cost, " without tokens, accepted: 0, or tokens");
     if (top_k > 0 && tokens.size() % top_k != 0)
       return refusal(tokens.size(), " ids of tokens, accepted: a multiple of top_k = ", top_k);
+    if (tokens.size() > most_ids)
+      return refusal(tokens.size(), " ids of tokens, accepted: at most ", most_ids, ", a sample");
+    for (const auto& [name, cost] : {std::pair{"move_cost", move_cost}, {"copy_cost", copy_cost}})
+      if (cost > most_cost) return refusal(name, " = ", cost, ", accepted: 0 to ", most_cost);
     if (starts < 1) return refusal("starts = ", starts, ", accepted: 1 or more");
     return {};
   }
@@ -358,6 +366,7 @@ class step_search {
     for (std::size_t s = 0; s < load.size(); ++s)
       changed_[s] = load[s] - before * now[s] + after * then[s];
   }
+
   placement_shape shape_;
   expert_placement placed_;
   rank_loads loads_;
@@ -370,8 +379,8 @@ class step_search {
   std::vector<two_fullest> fullest_;       ///< [steps], scratch
   std::uint64_t changes_ = 1;              ///< number of changes so far, and one
   std::vector<std::uint64_t> changed_at_;  ///< [ranks]: changes_ after the last change of the rank
-  std::vector<std::uint64_t> exchanged_,
-      replaced_;  ///< [slots]: changes_ when the slot looked last; 0: never
+  std::vector<std::uint64_t> exchanged_;  ///< [ranks]: changes_ when the rank looked last; 0: never
+  std::vector<std::uint64_t> replaced_;   ///< [slots]: changes_ when the slot looked last; 0: never
   std::int64_t move_price_ = 0;
   std::int64_t copy_price_ = 0;
   std::int64_t objective_ = 0;
@@ -380,13 +389,15 @@ class step_search {
 }  // namespace detail
 
 /// Places the experts of a layer. Slots of experts that stay on their rank keep their place.
-/// Errors: those of place_config::validate; loads of another number of experts.
+/// Errors: those of place_config::validate; loads of another number of experts, or of too many steps.
 [[nodiscard]] inline result<expert_placement> place_by_steps(const placement_shape& shape,
                                                              const step_loads& loads,
                                                              const place_config& how = {}) {
   if (auto bad = how.validate(shape)) return *std::move(bad);
   if (loads.experts() != shape.experts)
     return refusal("loads of ", loads.experts(), " experts, accepted: ", shape.experts);
+  if (loads.steps() > place_config::most_steps)
+    return refusal(loads.steps(), " steps, accepted: at most ", place_config::most_steps);
   expert_placement best = how.start.empty() ? even_packing(shape, loads.sums())
                                             : expert_placement(how.start.begin(), how.start.end());
   detail::step_search search(shape, loads, how, best);

@@ -57,7 +57,7 @@ struct placement_shape {
 
   /// Errors: the first value that no placement can have, with what is accepted.
   [[nodiscard]] validation validate() const {
-    constexpr std::int32_t most = 1 << 16;
+    constexpr std::int32_t most = 4096;
     if (experts < 1 || experts > most)
       return refusal("experts = ", experts, ", accepted: 1 to ", most);
     if (ranks < 1 || ranks > most) return refusal("ranks = ", ranks, ", accepted: 1 to ", most);

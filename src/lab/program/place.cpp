@@ -234,9 +234,9 @@ command add_place(CLI::App& root) {
   auto* app = root.add_subcommand("place", "Place experts on the ranks of expert parallelism");
   auto options = std::make_shared<place_options>();
   add_file(*app, "TRACE", options->traces, "traces of one model")->required();
-  add_number(*app, "--ranks", options->ranks, 1, 65536, "ranks that share the experts")->required();
-  add_number(*app, "--nodes", options->nodes, 1, 65536, "nodes that the ranks are divided among");
-  add_number(*app, "--groups", options->groups, 1, 65536,
+  add_number(*app, "--ranks", options->ranks, 1, 4096, "ranks that share the experts")->required();
+  add_number(*app, "--nodes", options->nodes, 1, 4096, "nodes that the ranks are divided among");
+  add_number(*app, "--groups", options->groups, 1, 4096,
              "groups of a router that sends a token to few groups: they are kept in one node; 1: "
              "none");
   add_number(*app, "--redundant", options->redundant, 0, 65536,
