@@ -402,7 +402,7 @@ def _load() -> Any:
     # It takes long and calls nothing back: other threads run meanwhile.
     released = ctypes.CDLL(path).hotset_place
     released.argtypes, released.restype = held.hotset_place.argtypes, c_int32
-    held.hotset_place = released
+    setattr(held, "hotset_place", released)
     found = held.hotset_abi_version()
     if found != ABI_VERSION:
         raise ImportError(f"{path}: interface {found}, accepted: {ABI_VERSION}")

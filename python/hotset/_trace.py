@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 import numpy
 
+from hotset import _safetensors
 from hotset._errors import Error, InvalidArgument
-from hotset._files import Output
+from hotset._safetensors import Path
 
-Path = Union[str, "os.PathLike[str]"]
-
-_TYPES = {"U8": "u1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "F16": "<f2", "F32": "<f4"}
-_NAMES = {numpy.dtype(t): n for n, t in _TYPES.items()}
 _FORMAT = "hotset.trace/1"
 _KINDS = ("decode", "prefill", "verify")
 # Order in the file: wide elements first, so that all are aligned.
@@ -41,19 +37,7 @@ class Trace:
     def load(path: Path) -> Trace:
         """Opens a native trace. `hotset.run("import", ...)` converts other formats. Raises
         InvalidArgument, OSError."""
-        with open(path, "rb") as file:
-            head = file.read(8)
-            size = os.fstat(file.fileno()).st_size
-            length = int.from_bytes(head, "little")
-            if len(head) < 8 or length > size - 8:
-                raise InvalidArgument(f"{path}: no safetensors header, accepted: a native trace (hotset import makes one)")
-            try:
-                header: dict[str, Any] = json.loads(file.read(length))
-                facts = header.pop("__metadata__", {})
-                at = 8 + length
-                arrays = {name: _mapped(path, about, at, size) for name, about in header.items()}
-            except (ValueError, KeyError, TypeError, AttributeError) as bad:
-                raise InvalidArgument(f"{path}: a damaged header ({bad}), accepted: a native trace") from bad
+        arrays, facts = _safetensors.load(path, "a native trace (hotset import makes one)")
         if facts.get("format") != _FORMAT or "ids" not in arrays or arrays["ids"].ndim != 3:
             raise InvalidArgument(f"{path}: no trace, accepted: one of the format {_FORMAT}")
         return Trace(arrays, facts)
@@ -112,16 +96,8 @@ class Trace:
     def save(self, path: Path) -> None:
         """Writes the trace completely or not at all; on failure an existing file is unchanged.
         Raises CannotWrite."""
-        parts: dict[str, Any] = {"__metadata__": {**self.metadata, "format": _FORMAT}}
-        end = 0
-        arrays = [(n, numpy.ascontiguousarray(self.arrays[n])) for n in _ORDER if n in self.arrays]
-        for name, array in arrays:
-            begin, end = end, end + array.nbytes
-            parts[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
-        text = json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode()
-        text += b" " * (-(8 + len(text)) % 64)
-        head = len(text).to_bytes(8, "little") + text
-        Output(path).write([head, *(array.reshape(-1).view(numpy.uint8).data for _, array in arrays)])
+        arrays = {n: self.arrays[n] for n in _ORDER if n in self.arrays}
+        _safetensors.save(path, {**self.metadata, "format": _FORMAT}, arrays)
 
     @property
     def ids(self) -> numpy.ndarray:
@@ -178,17 +154,6 @@ class Trace:
         return f"<hotset.Trace {self.metadata.get('name', '')!r}: {self.tokens} tokens, {self.layers} layers, {self.experts} experts, top-{self.top_k}>"
 
 
-def _mapped(path: Path, about: Mapping[str, Any], at: int, size: int) -> numpy.ndarray:
-    begin, end = about["data_offsets"]
-    shape = tuple(about["shape"])
-    dtype = numpy.dtype(_TYPES[about["dtype"]])
-    if begin < 0 or at + end > size or end - begin != dtype.itemsize * int(numpy.prod(shape, dtype=object)):
-        raise ValueError(f"an array beyond the file's {size} bytes, or of another size than its shape")
-    if begin == end:
-        return numpy.zeros(shape, dtype)
-    return numpy.memmap(path, dtype, "r", at + begin, shape)
-
-
 def path_of(trace: Union[Trace, Path], folder: str) -> str:
     """Path of the trace's file: its own, or a file written into the folder."""
     if not isinstance(trace, Trace):
@@ -198,4 +163,4 @@ def path_of(trace: Union[Trace, Path], folder: str) -> str:
     return out
 
 
-__all__ = ["Trace", "Error", "path_of"]
+__all__ = ["Trace", "Error", "Path", "path_of"]

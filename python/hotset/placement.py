@@ -3,6 +3,12 @@
 
     placed = hotset.placement.place(loads, ranks=8, redundant=16)       # int32 [layers, slots]
     later = hotset.placement.place(newer, ranks=8, redundant=16, start=placed, move_cost=0.0015)
+
+A server's steps are sampled while it runs, and kept for later:
+
+    sample = hotset.placement.StepSample(layers=48, experts=128)
+    sample.add(counts_of_step)                                           # integers [layers, experts]
+    sample.save("profile.safetensors")
 """
 
 from __future__ import annotations
@@ -15,11 +21,16 @@ from typing import Any, Optional
 import numpy
 from numpy.typing import NDArray
 
+from hotset import _safetensors
 from hotset._arguments import int32, shape_of
 from hotset._errors import InvalidArgument
 from hotset._library import PlaceOptions, check, library, refuse
+from hotset._safetensors import Path
 
-__all__ = ["balancedness", "moved", "place"]
+__all__ = ["StepSample", "balancedness", "load_steps", "moved", "place"]
+
+_PROFILE = "hotset.placement-profile/1"
+_MOST_TOKENS = (1 << 24) - 1  # of an expert in a step of a profile
 
 
 def _counts(loads: Any) -> NDArray[numpy.uint32]:
@@ -115,3 +126,83 @@ def balancedness(loads: Any, placed: Any, *, ranks: int) -> float:
         mean += of_ranks.mean(1).sum()
         fullest += of_ranks.max(1).sum()
     return mean / fullest if fullest else 1.0
+
+
+def _below(step: int, bound: int) -> int:
+    """A number below `bound` that follows from the number of the step (splitmix64): every machine draws the same."""
+    mask = (1 << 64) - 1
+    value = (step + 1) * 0x9E3779B97F4A7C15 & mask
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & mask
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & mask
+    return (value ^ value >> 31) * bound >> 64
+
+
+class StepSample:
+    """Counts of some steps, all steps alike, beside the sums of all: a day of a server in the memory of `steps` steps.
+
+    Which steps are kept follows from their numbers alone: ranks that count the same steps keep the same.
+    """
+
+    def __init__(self, layers: int, experts: int, steps: int = 100) -> None:
+        """steps: most steps to keep. Raises InvalidArgument."""
+        for name, value in (("layers", layers), ("experts", experts), ("steps", steps)):
+            if int32(name, value) < 1:
+                refuse(f"{name} = {value}, accepted: 1 or more")
+        self.seen = 0
+        """Number of steps that were added."""
+        self.sums: NDArray[numpy.uint64] = numpy.zeros((layers, experts), numpy.uint64)
+        """Tokens of all steps: uint64 [layers, experts]."""
+        self._kept = numpy.zeros((steps, layers, experts), numpy.uint32)
+        self._numbers: list[int] = []
+
+    def add(self, step_counts: Any) -> None:
+        """Adds one step: integers [layers, experts], the tokens of each expert. A step without tokens counts, too.
+        Raises InvalidArgument."""
+        given = numpy.asarray(step_counts)
+        if given.shape != self.sums.shape:
+            refuse(f"step_counts: shape {shape_of(given)}, accepted: {shape_of(self.sums)}")
+        counts = _counts(given[None])[0]
+        if counts.max() > _MOST_TOKENS:
+            refuse(f"step_counts: {counts.max()}, accepted: 0 to {_MOST_TOKENS}")
+        number = self.seen
+        self.seen += 1
+        self.sums += counts
+        # The n-th step is kept with probability steps / n, in place of any that was kept before (Vitter's algorithm R).
+        if number < len(self._kept):
+            place = number
+            self._numbers.append(number)
+        else:
+            place = _below(number, self.seen)
+            if place >= len(self._kept):
+                return
+            self._numbers[place] = number
+        self._kept[place] = counts
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of the kept steps, the first step that was added is 0; ascending."""
+        return sorted(self._numbers)
+
+    @property
+    def steps(self) -> NDArray[numpy.uint32]:
+        """Counts of the kept steps, in order: uint32 [steps, layers, experts], a copy."""
+        return self._kept[numpy.argsort(self._numbers)]
+
+    def save(self, path: Path) -> None:
+        """Writes a profile, as `hotset place --profile` does. Raises InvalidArgument without a step, CannotWrite."""
+        if self.seen == 0:
+            refuse("no step was added, accepted: one or more")
+        _safetensors.save(path, {"format": _PROFILE}, {"steps": self.steps})
+
+
+def load_steps(path: Path) -> NDArray[numpy.uint32]:
+    """Reads the profile that `hotset place --profile` or StepSample wrote: uint32 [steps, layers, experts]. Raises
+    InvalidArgument, OSError."""
+    accepted = "a profile of hotset place --profile"
+    arrays, facts = _safetensors.load(path, accepted)
+    steps = arrays.get("steps")
+    if facts.get("format") != _PROFILE or steps is None or steps.ndim != 3 or steps.dtype != numpy.uint32 or 0 in steps.shape:
+        refuse(f"{path}: no profile, accepted: {accepted}")
+    if steps.max() > _MOST_TOKENS:
+        refuse(f"{path}: an expert with {steps.max()} tokens in a step, accepted: at most {_MOST_TOKENS}")
+    return numpy.array(steps)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """hotset.placement: the library's placement of experts on ranks, by layer and thread."""
 
+import itertools
+import os
+import subprocess
 import threading
 
 import numpy
@@ -101,3 +104,115 @@ def test_wrong_input_gets_one_line(change, words):
     with pytest.raises(hotset.InvalidArgument) as refused:
         placement.place(arguments.pop("loads"), **arguments)
     assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_sample_keeps_each_step_in_as_many_draws(monkeypatch):
+    # All draws of 5 steps into 2 places, each as likely: every step is kept in 2 of 5.
+    kept = numpy.zeros(5, int)
+    draws = 0
+    for drawn in itertools.product(range(3), range(4), range(5)):
+        monkeypatch.setattr(placement, "_below", lambda step, bound, drawn=drawn: drawn[step - 2])
+        sample = placement.StepSample(1, 1, steps=2)
+        for step in range(5):
+            sample.add([[step]])
+        assert sample.steps.ravel().tolist() == sample.numbers and sample.seen == 5
+        kept[sample.numbers] += 1
+        draws += 1
+    assert (kept * 5 == draws * 2).all()
+
+
+def test_draws_follow_from_the_step_and_cover_their_range():
+    # splitmix64's first numbers for the seed 0, as published.
+    numbers = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
+    assert [placement._below(step, 1 << 64) for step in range(4)] == numbers
+    for bound in (1, 3, 101):
+        assert {placement._below(step, bound) for step in range(3000)} == set(range(bound))
+
+
+def test_a_sample_keeps_steps_whole_and_sums_all():
+    loads = made_loads(11, steps=500)
+    sample = placement.StepSample(3, 64)
+    for number, step in enumerate(loads):
+        sample.add(step)
+        assert len(sample.steps) == min(number + 1, 100)
+    assert (sample.steps == loads[sample.numbers]).all() and len(set(sample.numbers)) == 100
+    assert (sample.sums == loads.sum(0)).all() and sample.sums.dtype == numpy.uint64
+    again = placement.StepSample(3, 64)
+    for step in loads.tolist():
+        again.add(step)
+    assert again.numbers == sample.numbers
+    sample.steps[:] = 0
+    assert sample.steps.any(), "a copy"
+    counts = numpy.ones((3, 64), int)
+    few = placement.StepSample(3, 64)
+    few.add(counts)
+    counts[:] = 7
+    few.add(numpy.zeros((3, 64), int))
+    assert few.seen == 2 and few.steps.sum() == 3 * 64, "a step without tokens is a step"
+
+
+def test_a_sample_is_saved_as_a_profile(tmp_path):
+    sample = placement.StepSample(3, 64, steps=20)
+    with pytest.raises(hotset.InvalidArgument, match="no step was added"):
+        sample.save(tmp_path / "none")
+    for step in made_loads(12):
+        sample.add(step)
+    path = tmp_path / "profile.safetensors"
+    sample.save(path)
+    assert (placement.load_steps(path) == sample.steps).all()
+    head = path.read_bytes()
+    assert head[8:].lstrip().startswith(b'{"__metadata__":{"format":"hotset.placement-profile/1"},"steps":{"dtype":"U32","shape":[20,3,64]')
+    with pytest.raises(hotset.CannotWrite):
+        sample.save(tmp_path / "absent" / "profile.safetensors")
+
+
+def test_other_files_are_no_profile(tmp_path):
+    path = tmp_path / "profile"
+    trace = tmp_path / "a.trace"
+    hotset.Trace.from_arrays([[[0]]], 2).save(trace)
+    sample = placement.StepSample(1, 1)
+    sample.add([[1]])
+    sample.save(path)
+    whole = path.read_bytes()
+    for wrong, words in (
+        (b"short", "no safetensors header"),
+        (whole[:-1], "a damaged header"),
+        (trace.read_bytes(), "no profile"),
+        (whole.replace(b"profile/1", b"profile/2"), "no profile"),
+        (whole.replace(b'"U32"', b'"I32"'), "no profile"),
+        (whole[:-4] + b"\xff\xff\xff\xff", "4294967295 tokens in a step, accepted: at most 16777215"),
+    ):
+        path.write_bytes(wrong)
+        with pytest.raises(hotset.InvalidArgument) as refused:
+            placement.load_steps(path)
+        assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.skipif("HOTSET_PROGRAM" not in os.environ, reason="HOTSET_PROGRAM is not set")
+def test_the_programs_profile_is_read(tmp_path):
+    ids = numpy.random.default_rng(1).random((50, 3, 16)).argsort(-1)[..., :2]
+    trace, profile = tmp_path / "a.trace", tmp_path / "profile"
+    hotset.Trace.from_arrays(ids, 16, steps=numpy.arange(50) // 5).save(trace)
+    subprocess.run([os.environ["HOTSET_PROGRAM"], "place", trace, "--ranks", "4", "--redundant", "4", "--profile", profile], check=True, capture_output=True)
+    expected = (ids[..., None] == numpy.arange(16)).sum(2).reshape(10, 5, 3, 16).sum(1)
+    assert (placement.load_steps(profile) == expected).all()
+
+
+@pytest.mark.parametrize(
+    "counts, words",
+    [
+        ([[1, 2]], "shape [1, 2], accepted: [1, 3]"),
+        ([[[1, 2, 3]], [[1, 2, 3]]], "shape [2, 1, 3], accepted: [1, 3]"),
+        ([[0.5, 1, 1]], "accepted: whole tokens"),
+        ([[-1, 1, 1]], "accepted: 0 to"),
+        ([[1 << 24, 1, 1]], "step_counts: 16777216, accepted: 0 to 16777215"),
+    ],
+)
+def test_a_refused_step_changes_no_sample(counts, words):
+    sample = placement.StepSample(1, 3)
+    with pytest.raises(hotset.InvalidArgument) as refused:
+        sample.add(counts)
+    assert words in str(refused.value) and sample.seen == 0 and len(sample.steps) == 0 and not sample.sums.any()
+    for wrong in ((0, 3), (1, 0), (1, 3, 0)):
+        with pytest.raises(hotset.InvalidArgument, match="= 0, accepted: 1 or more"):
+            placement.StepSample(*wrong)
