@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plug-in of vLLM that records the routing of a running server as traces, and pages its experts.
+"""A plug-in of vLLM that records the routing of a running server as traces, pages its experts, and places them on ranks.
 
 Installed beside vLLM it is loaded automatically (entry point vllm.general_plugins). It does nothing
 without these variables:
@@ -24,6 +24,13 @@ make none it does nothing.
 
 Paging needs --enforce-eager and, on a device, --moe-backend triton. If a model cannot be paged, the
 server ends before it loads a weight, with a line that gives the reason.
+
+    HOTSET_PLACEMENT            1, or a file of `hotset place`: places experts on the ranks (--enable-eplb) in place of
+                                vLLM's own policy; the first rearrangement goes to the file's placement
+    HOTSET_PLACEMENT_PROFILE    steps that were recorded (`hotset place --profile`): vLLM has sums only
+    HOTSET_PLACEMENT_MOVE_COST  price of an expert that moves, as a share of a rank's load (0.002)
+
+All ranks need the same files. What is not understood is left to vLLM's own policy, with one line (docs/scale.md).
 """
 
 from __future__ import annotations
@@ -37,6 +44,7 @@ from typing import Any, Optional
 
 import numpy
 
+from hotset import _rebalance
 from hotset._errors import Error, InvalidArgument
 from hotset.importers import from_routed_experts
 
@@ -147,6 +155,7 @@ class _Plugin:
 
 
 _plugin: Optional[_Plugin] = None
+_places = False
 
 
 def _count(name: str, least: int) -> Optional[int]:
@@ -173,7 +182,15 @@ def _after(owner: type, name: str, heard: Any) -> None:
 def register() -> None:
     """Entry point for vLLM, called in each of its processes, possibly several times. Raises
     InvalidArgument for an invalid variable."""
-    global _plugin
+    global _plugin, _places
+    placing = None if _places else _rebalance.settings()
+    if placing is not None:
+        try:
+            from hotset import _vllm_placement
+        except ImportError as bad:
+            raise InvalidArgument(f"HOTSET_PLACEMENT: this vLLM has no policies of placement ({bad}), accepted: vLLM 0.32") from bad
+        _vllm_placement.register(placing)
+        _places = True
     budget = os.environ.get("HOTSET_VLLM_BUDGET")
     if budget:
         try:
