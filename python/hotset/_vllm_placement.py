@@ -15,7 +15,7 @@ from hotset._errors import InvalidArgument
 from hotset._rebalance import Log, Settings, by_sums
 
 # Releases that python/tests/engines has run with.
-TESTED = ("0.32.0",)
+TESTED = ("0.32.0", "0.33.0")
 
 
 def register(given: Settings) -> None:

@@ -13,6 +13,7 @@ import numpy
 import pytest
 
 import hotset
+import hotset.sglang
 import hotset.vllm as plugin
 from hotset import _rebalance, placement
 
@@ -373,3 +374,111 @@ def test_without_the_variable_vllms_policy_stays(vllm, monkeypatch):
     monkeypatch.delenv("HOTSET_PLACEMENT")
     plugin.register()
     assert vllm.policies["default"] is vllm.own
+
+
+class Registry:
+    """Stands for SGLang's: keeps hooks, and calls them around its function."""
+
+    AROUND = "around"
+
+    def __init__(self):
+        self.hooks = []
+
+    def register(self, target, hook, kind):
+        assert target == "sglang.srt.eplb.eplb_algorithms.rebalance_experts" and kind == "around"
+        self.hooks.append(hook)
+
+    def call(self, steps, algorithm="deepseek", slots=SLOTS):
+        (hook,) = self.hooks
+        return hook(
+            lambda **named: "own",
+            tokens_per_expert=Tensor(steps),
+            num_physical_experts=slots,
+            num_local_physical_experts=slots // RANKS,
+            num_groups=None,
+            num_nodes=1,
+            algorithm=types.SimpleNamespace(name=algorithm),
+        )
+
+
+@pytest.fixture
+def sglang(monkeypatch):
+    """SGLang's hooks and its present map, in a process without registration."""
+    registry = Registry()
+    registry.present = None
+    registry.rank = None
+    distributed = types.SimpleNamespace(is_initialized=lambda: registry.rank is not None, get_rank=lambda: registry.rank)
+    module(monkeypatch, "torch", from_numpy=Tensor, distributed=distributed)
+    for name in ("sglang", "sglang.srt", "sglang.srt.plugins", "sglang.srt.eplb"):
+        module(monkeypatch, name)
+    module(monkeypatch, "sglang.srt.plugins.hook_registry", HookRegistry=registry, HookType=registry)
+    module(monkeypatch, "sglang.srt.eplb.expert_location", get_global_expert_location_metadata=lambda: registry.present)
+    monkeypatch.setattr(hotset.sglang, "_placing", False)
+    registry.version = "0.5.23"
+    monkeypatch.setattr(hotset.sglang.importlib.metadata, "version", lambda name: registry.version)
+    monkeypatch.setenv("HOTSET_PLACEMENT", "1")
+    return registry
+
+
+def test_sglang_places_by_its_steps_from_its_present_map(sglang, caplog):
+    caplog.set_level(logging.INFO)
+    hotset.sglang.register()
+    hotset.sglang.register()
+    steps = made_steps(2)
+    placed, slots, counts = (tensor.array for tensor in sglang.call(steps))
+    assert (placed == placement.place(steps, ranks=RANKS, redundant=8)).all(), "without a map"
+    for row, of_experts, replicas in zip(placed, slots, counts):
+        for e in range(EXPERTS):
+            assert [slot for slot in of_experts[e] if slot >= 0] == numpy.flatnonzero(row == e).tolist()
+        assert replicas.tolist() == numpy.bincount(row).tolist() and slots.shape[2] == counts.max()
+    sglang.present = types.SimpleNamespace(physical_to_logical_map_cpu=Tensor(placed))
+    later = sglang.call(made_steps(3))[0].array
+    moved = placement.moved(placed, later, ranks=RANKS)
+    assert moved < 20 and (placed != later).sum() == moved
+    lines = [r.getMessage() for r in caplog.records]
+    assert len(lines) == 2 and lines[0].startswith("hotset: balancedness 0.") and lines[1].startswith(f"hotset: {moved} experts move, ")
+    sglang.rank = 1
+    sglang.call(made_steps(4))
+    assert len(caplog.records) == 2, "the first rank writes"
+
+
+def test_sglangs_own_algorithm_places_what_is_not_understood_with_one_line_a_reason(sglang, caplog):
+    hotset.sglang.register()
+    gaps = numpy.where(engine_map() == 5, -1, engine_map())
+    sglang.present = types.SimpleNamespace(physical_to_logical_map_cpu=Tensor(gaps))
+    for _ in range(2):
+        assert sglang.call(made_steps(2)) == "own"
+        assert sglang.call(made_steps(2), "elasticity_aware") == "own"
+        assert sglang.call(made_steps(2) + 0.5) == "own"
+    sglang.present = types.SimpleNamespace(physical_to_logical_map_cpu=Tensor(engine_map()))
+    assert sglang.call(made_steps(2), slots=44) == "own"
+    lines = [r.getMessage().partition("places the experts: ")[2] for r in caplog.records]
+    assert lines == [
+        "the engine's map: -1, as in elastic expert parallelism",
+        "the algorithm elasticity_aware, which leaves failed ranks out",
+        "loads: float64 [60, 3, 32]",
+        "the engine's map: [3, 40] up to 31, with 3 layers, 44 slots, 32 experts",
+    ]
+
+
+def test_sglang_keeps_its_algorithm_with_one_line_at_its_start(sglang, monkeypatch, caplog):
+    for name, value, words in (
+        ("HOTSET_PLACEMENT", "place.json", "HOTSET_PLACEMENT is 'place.json', accepted: 1; --init-expert-location takes a file"),
+        ("HOTSET_PLACEMENT_MOVE_COST", "2", "HOTSET_PLACEMENT_MOVE_COST is '2', accepted: 0 to 1"),
+        ("version", "0.9", "SGLang 0.9, accepted: 0.5.23"),
+    ):
+        caplog.clear()
+        with monkeypatch.context() as one:
+            one.setattr(hotset.sglang, "_placing", False)
+            if name == "version":
+                one.setattr(sglang, "version", value)
+            else:
+                one.setenv(name, value)
+            hotset.sglang.register()
+            hotset.sglang.register()
+        (line,) = [r.getMessage() for r in caplog.records]
+        assert line.startswith("hotset: SGLang's own algorithm places the experts: ") and words in line
+    monkeypatch.setattr(hotset.sglang, "_placing", False)
+    monkeypatch.delenv("HOTSET_PLACEMENT")
+    hotset.sglang.register()
+    assert sglang.hooks == []
