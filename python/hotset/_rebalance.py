@@ -67,7 +67,7 @@ class Settings:
     file: Optional[PlacementFile] = None
     profile: Optional[NDArray[numpy.int64]] = None
     """[steps, layers, experts] that were recorded earlier."""
-    move_cost: float = 0.002
+    move_cost: float = 0.0015
 
 
 def settings() -> Optional[Settings]:
@@ -80,7 +80,7 @@ def settings() -> Optional[Settings]:
         file = None if wanted == "1" else PlacementFile.load(wanted)
     except InvalidArgument as bad:
         raise InvalidArgument(f"HOTSET_PLACEMENT is '{wanted}': {bad}, or 1") from bad
-    cost = os.environ.get("HOTSET_PLACEMENT_MOVE_COST") or "0.002"
+    cost = os.environ.get("HOTSET_PLACEMENT_MOVE_COST") or "0.0015"
     try:
         move_cost = float(cost)
     except ValueError:

@@ -5,7 +5,7 @@ Installed beside SGLang it is loaded automatically (entry point sglang.srt.plugi
 variable:
 
     HOTSET_PLACEMENT            1: places in place of SGLang's own algorithm (--enable-eplb), from the present placement on
-    HOTSET_PLACEMENT_MOVE_COST  price of an expert that moves, as a share of a rank's load (0.002)
+    HOTSET_PLACEMENT_MOVE_COST  price of an expert that moves, as a share of a rank's load (0.0015)
 
 The first placement needs no plug-in: `hotset place --format sglang` writes a file for --init-expert-location. What is
 not understood is left to SGLang's own algorithm, with one line (docs/scale.md).

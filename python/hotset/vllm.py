@@ -28,7 +28,7 @@ server ends before it loads a weight, with a line that gives the reason.
     HOTSET_PLACEMENT            1, or a file of `hotset place`: places experts on the ranks (--enable-eplb) in place of
                                 vLLM's own policy; the first rearrangement goes to the file's placement
     HOTSET_PLACEMENT_PROFILE    steps that were recorded (`hotset place --profile`): vLLM has sums only
-    HOTSET_PLACEMENT_MOVE_COST  price of an expert that moves, as a share of a rank's load (0.002)
+    HOTSET_PLACEMENT_MOVE_COST  price of an expert that moves, as a share of a rank's load (0.0015)
 
 All ranks need the same files. What is not understood is left to vLLM's own policy, with one line (docs/scale.md).
 """

@@ -61,7 +61,7 @@ def test_without_the_variable_there_are_no_settings(monkeypatch):
 
 def test_the_variables_are_read(monkeypatch, tmp_path):
     monkeypatch.setenv("HOTSET_PLACEMENT", "1")
-    assert _rebalance.settings() == _rebalance.Settings(None, None, 0.002)
+    assert _rebalance.settings() == _rebalance.Settings(None, None, 0.0015)
     placed = placement.place(made_steps(1), ranks=RANKS, redundant=8)
     monkeypatch.setenv("HOTSET_PLACEMENT", write_placement(tmp_path / "place.json", placed))
     monkeypatch.setenv("HOTSET_PLACEMENT_PROFILE", write_profile(tmp_path / "p.safetensors", made_steps(1)))
@@ -168,7 +168,7 @@ def test_the_first_rearrangement_goes_to_the_file_and_the_next_starts_there():
     sums[:, 3] *= 9
     later = _rebalance.by_sums(given, sums, rows, SLOTS, RANKS, 1, 1)
     moved = placement.moved(rows, later.placed, ranks=RANKS)
-    assert 0 < moved < 40 and (later.placed != rows).sum() == moved
+    assert 0 < moved and (later.placed != rows).sum() == moved
     before, after = (placement.balancedness(sums[None], p, ranks=RANKS) for p in (rows, later.placed))
     assert later.line == f"{moved} experts move, balancedness {before:.4f} -> {after:.4f}" and after > before
     start = _rebalance.Settings(_rebalance.PlacementFile("place.json", EXPERTS, RANKS, engine_map()))
@@ -184,7 +184,7 @@ def test_a_profile_places_better_than_sums_on_later_steps():
 
 def test_a_dearer_move_moves_fewer():
     counts = []
-    for cost in (0.0, 0.002, 1.0):
+    for cost in (0.0, 0.0015, 1.0):
         found = _rebalance.by_sums(_rebalance.Settings(move_cost=cost), made_steps(5).sum(0), engine_map(), SLOTS, RANKS, 1, 1)
         counts.append(placement.moved(engine_map(), found.placed, ranks=RANKS))
     assert counts[0] >= counts[1] > counts[2] == 0
@@ -198,14 +198,15 @@ def test_sums_of_any_size_are_placed():
 
 def test_groups_get_into_one_node_and_stay():
     steps = made_steps(7)
-    first = _rebalance.by_steps(steps, engine_map(), SLOTS, RANKS, 2, 4, 0.002).placed
-    again = _rebalance.by_steps(made_steps(8), first, SLOTS, RANKS, 2, 4, 0.002).placed
+    first = _rebalance.by_steps(steps, engine_map(), SLOTS, RANKS, 2, 4, 0.0015).placed
+    again = _rebalance.by_steps(made_steps(8), first, SLOTS, RANKS, 2, 4, 0.0015).placed
     for layer in (*first, *again):
         halves = [set((half // 8).tolist()) for half in layer.reshape(2, -1)]
         assert halves[0].isdisjoint(halves[1])
-    assert placement.moved(first, again, ranks=RANKS) < 20
-    flat = _rebalance.by_steps(steps, engine_map(), SLOTS, RANKS, 2, 3, 0.002).placed
-    assert (flat == _rebalance.by_steps(steps, engine_map(), SLOTS, RANKS, 1, 1, 0.002).placed).all(), "like the engines: 3 groups, 2 nodes"
+    fresh = placement.place(made_steps(8), ranks=RANKS, redundant=8, nodes=2, groups=4)
+    assert 2 * placement.moved(first, again, ranks=RANKS) < placement.moved(first, fresh, ranks=RANKS)
+    flat = _rebalance.by_steps(steps, engine_map(), SLOTS, RANKS, 2, 3, 0.0015).placed
+    assert (flat == _rebalance.by_steps(steps, engine_map(), SLOTS, RANKS, 1, 1, 0.0015).placed).all(), "like the engines: 3 groups, 2 nodes"
 
 
 def test_many_steps_are_thinned_and_empty_ones_dropped():
@@ -213,9 +214,9 @@ def test_many_steps_are_thinned_and_empty_ones_dropped():
     thin = steps[::3]
     with_gaps = numpy.zeros((1200, LAYERS, EXPERTS), numpy.int64)
     with_gaps[::2] = steps
-    found = [_rebalance.by_steps(s, engine_map(), SLOTS, RANKS, 1, 1, 0.002).placed for s in (thin, steps, with_gaps)]
+    found = [_rebalance.by_steps(s, engine_map(), SLOTS, RANKS, 1, 1, 0.0015).placed for s in (thin, steps, with_gaps)]
     assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
-    nothing = _rebalance.by_steps(steps * 0, engine_map(), SLOTS, RANKS, 1, 1, 0.002)
+    nothing = _rebalance.by_steps(steps * 0, engine_map(), SLOTS, RANKS, 1, 1, 0.0015)
     assert (nothing.placed == engine_map()).all() and nothing.line == ""
 
 
@@ -434,7 +435,8 @@ def test_sglang_places_by_its_steps_from_its_present_map(sglang, caplog):
     sglang.present = types.SimpleNamespace(physical_to_logical_map_cpu=Tensor(placed))
     later = sglang.call(made_steps(3))[0].array
     moved = placement.moved(placed, later, ranks=RANKS)
-    assert moved < 20 and (placed != later).sum() == moved
+    fresh = placement.place(made_steps(3), ranks=RANKS, redundant=8)
+    assert 2 * moved < placement.moved(placed, fresh, ranks=RANKS) and (placed != later).sum() == moved
     lines = [r.getMessage() for r in caplog.records]
     assert len(lines) == 2 and lines[0].startswith("hotset: balancedness 0.") and lines[1].startswith(f"hotset: {moved} experts move, ")
     sglang.rank = 1

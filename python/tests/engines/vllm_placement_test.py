@@ -171,8 +171,7 @@ def write_placement(tmp_path, rows, layers=LAYERS):
 @pytest.mark.parametrize("steps_of", steps_of_engines.SOURCES)
 def test_unseen_steps_are_balanced_and_few_experts_move(tmp_path, steps_of):
     recorded, window, unseen = (steps_of(seed, steps, LAYERS) for seed, steps in ((1, 150), (2, 80), (4, 80)))
-    variables = {"HOTSET_PLACEMENT": "1", "HOTSET_PLACEMENT_PROFILE": profile(tmp_path, recorded), "HOTSET_PLACEMENT_MOVE_COST": "0.003"}
-    name, maps, lines = rearranged(tmp_path, window[None], **variables)
+    name, maps, lines = rearranged(tmp_path, window[None], HOTSET_PLACEMENT="1", HOTSET_PLACEMENT_PROFILE=profile(tmp_path, recorded))
     assert name == "HotsetPolicy"
     before, after = (placement.balancedness(unseen, one, ranks=RANKS) for one in maps)
     moved = placement.moved(*maps, ranks=RANKS)
