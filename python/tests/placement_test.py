@@ -111,7 +111,7 @@ def test_a_sample_keeps_each_step_in_as_many_draws(monkeypatch):
     kept = numpy.zeros(5, int)
     draws = 0
     for drawn in itertools.product(range(3), range(4), range(5)):
-        monkeypatch.setattr(placement, "_below", lambda step, bound, drawn=drawn: drawn[step - 2])
+        monkeypatch.setattr(placement, "_below", lambda step, bound, drawn=drawn: {step + 1: drawn[step - 2]}[bound])
         sample = placement.StepSample(1, 1, steps=2)
         for step in range(5):
             sample.add([[step]])

@@ -136,10 +136,10 @@ def test_deviations_keep_the_means_and_grow_with_their_root():
 
 
 def test_deviations_are_these_integers_on_every_machine():
-    profile = numpy.array([[[2, 0]], [[4, 2]]])
-    assert _rebalance.with_deviations(numpy.array([[3, 1]]), profile).tolist() == [[[128, 0]], [[256, 128]]]
-    # 64 and 192 on average; the deviations of 64 times the roots of 1/3 and 3, rounded down.
-    assert _rebalance.with_deviations(numpy.array([[1, 3]]), profile).tolist() == [[[27, 81]], [[100, 302]]]
+    profile = numpy.array([[[200, 0]], [[400, 200]]])
+    assert _rebalance.with_deviations(numpy.array([[3, 1]]), profile).tolist() == (64 * profile).tolist()
+    # 6400 and 19200 on average; deviations of 6400 times 591 / 1024 and 1773 / 1024, the roots of 1/3 and 3 rounded down.
+    assert _rebalance.with_deviations(numpy.array([[1, 3]]), profile).tolist() == [[[2706, 8118]], [[10093, 30281]]]
 
 
 def test_rare_experts_and_empty_layers_have_steps():
