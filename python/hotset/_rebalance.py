@@ -44,7 +44,10 @@ class PlacementFile:
                 held = json.load(file)
             if held["schema"] != "hotset.placement/1":
                 raise ValueError(f"schema {held['schema']!r}")
-            rows = numpy.array(held["physical_to_logical_map"])
+            layers = held["physical_to_logical_map"]
+            if len({len(row) for row in layers}) != 1:
+                raise ValueError("no layer, or layers with different numbers of slots")
+            rows = numpy.array(layers)
             experts, ranks = int(held["experts"]), int(held["ranks"])
             if rows.ndim != 2 or rows.dtype.kind != "i" or ranks < 1 or rows.shape[1] % ranks:
                 raise ValueError(f"rows {list(rows.shape)} of {rows.dtype} on {ranks} ranks")

@@ -76,7 +76,10 @@ def test_the_variables_are_read(monkeypatch, tmp_path):
         ({"schema": "other"}, "schema 'other'"),
         ({"experts": 31}, "layer 0 does not hold the experts 0 to 30"),
         ({"ranks": 3}, "rows [3, 40] of int64 on 3 ranks"),
-        ({"physical_to_logical_map": [[0, 1], [0]]}, "inhomogeneous"),
+        ({"physical_to_logical_map": [[0, 1], [0]]}, "layers with different numbers of slots"),
+        ({"physical_to_logical_map": []}, "no layer"),
+        ({"physical_to_logical_map": [7]}, "has no len()"),
+        ({"physical_to_logical_map": [[0.5] * SLOTS]}, "rows [1, 40] of float64"),
         ({"physical_to_logical_map": [[0] * SLOTS]}, "layer 0 does not hold the experts 0 to 31"),
         ({"physical_to_logical_map": [[10**15, *range(39)]]}, "layer 0 does not hold"),
         ({"physical_to_logical_map": [[-1, *range(39)]]}, "layer 0 does not hold"),
@@ -138,7 +141,7 @@ def test_deviations_keep_the_means_and_grow_with_their_root():
 def test_deviations_are_these_integers_on_every_machine():
     profile = numpy.array([[[200, 0]], [[400, 200]]])
     assert _rebalance.with_deviations(numpy.array([[3, 1]]), profile).tolist() == (64 * profile).tolist()
-    # 6400 and 19200 on average; deviations of 6400 times 591 / 1024 and 1773 / 1024, the roots of 1/3 and 3 rounded down.
+    # 6400 and 19200 on average; 6400 deviates by 591 / 1024 and 1773 / 1024: roots of 1/3 and 3, rounded down.
     assert _rebalance.with_deviations(numpy.array([[1, 3]]), profile).tolist() == [[[2706, 8118]], [[10093, 30281]]]
 
 

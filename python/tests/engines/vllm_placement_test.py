@@ -221,7 +221,7 @@ else:
 """
 
 
-@pytest.mark.parametrize("text, words", [("{", "Expecting property name"), (None, "inhomogeneous")])
+@pytest.mark.parametrize("text, words", [("{", "Expecting property name"), (None, "layers with different numbers of slots")])
 def test_a_corrupt_file_ends_vllm_at_its_start_with_one_line(tmp_path, text, words):
     path = pathlib.Path(write_placement(tmp_path, numpy.tile(numpy.arange(80) % 64, (LAYERS, 1))))
     path.write_text(text or path.read_text().replace("14, 15]]", "14]]"))  # a short layer
