@@ -140,7 +140,9 @@ def _whole(given: Any, what: str, ndim: int) -> NDArray[numpy.int64]:
 
 
 def _keeps_groups(rows: Array, experts: int, nodes: int, groups: int) -> bool:
-    """Whether all experts of a group are in one node."""
+    """Whether all experts of a group are in one node. False if groups or nodes are uneven: place() refuses these."""
+    if experts % groups or numpy.shape(rows)[1] % nodes:
+        return False
     of_slots = numpy.asarray(rows).reshape(len(rows), nodes, -1) // (experts // groups)
     held = (of_slots[..., None] == numpy.arange(groups)).any(2)  # [layers, nodes, groups]
     return bool((held.sum(1) == 1).all())

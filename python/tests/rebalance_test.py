@@ -263,6 +263,8 @@ def test_other_processes_seeds_and_threads_give_the_same_bytes():
         ({"ranks": 8}, "the model: 3, 32 in 40 on 8"),
         ({"file": None, "ranks": 7}, "40 slots on 7 ranks"),
         ({"file": None, "ranks": 1}, "slots_per_rank = 40, accepted: 32 to 32"),
+        ({"file": None, "nodes": 3, "groups": 3}, "nodes = 3, accepted: a divisor of the 4 ranks"),
+        ({"file": None, "nodes": 2, "groups": 6}, "groups = 6, accepted: a divisor of the 32 experts"),
         ({"file": None, "nodes": 4, "groups": 4}, "slots_per_rank = 10, accepted: 8 to 8"),
         ({"file": None, "sums": made_steps(1).sum(0)[:2], "old": engine_map()[:2]}, "the profile: 3 layers x 32 experts; the model: 2 x 32"),
     ],
