@@ -70,6 +70,7 @@ namespace detail {
 }
 
 /// Appends the slots of a node's ranks. `members`: the node's experts.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of even_packing's shape
 inline void pack_node(std::span<const std::size_t> members, std::span<const std::uint64_t> loads,
                       std::size_t ranks, std::size_t slots, expert_placement& out) {
   std::vector<std::uint64_t> own;

@@ -264,12 +264,15 @@ class step_search {
     const auto e = placed_[i];
     const auto f = placed_[j];
     const auto moves = come(q, e) + come(p, f) - leave(p, e) - leave(q, f);
-    const auto cost =
-        cost_of_exchange(loads_.load(p), loads_.share(e), loads_.load(q), loads_.share(f));
-    return with_copies(objective_ - loads_.cost() + cost + move_price_ * moves, best, e, f,
+    return with_copies(objective_ - loads_.cost() + cost_of_exchange(i, j) + move_price_ * moves,
+                       best, e, f,
                        [&](expert_placement& changed) { std::swap(changed[i], changed[j]); });
   }
-  [[nodiscard]] std::int64_t cost_of_exchange(row p, row e, row q, row f) const noexcept {
+  [[nodiscard]] std::int64_t cost_of_exchange(std::size_t i, std::size_t j) const noexcept {
+    const auto p = loads_.load(shape_.rank_of(i));
+    const auto q = loads_.load(shape_.rank_of(j));
+    const auto e = loads_.share(placed_[i]);
+    const auto f = loads_.share(placed_[j]);
     std::int64_t cost = 0;
     for (std::size_t begin = 0; begin < loads_.steps(); begin += rank_loads::block) {
       std::int32_t sum = 0;
@@ -349,8 +352,8 @@ class step_search {
       const auto fs = std::int32_t{held_[cell(r, f)]};
       auto load = loads_.load(r);
       if (es + fs > 0 || r == p) {
-        change_load(load, e, es, es - (r == p), -1);
-        change_load(changed_, f, fs, fs + (r == p), 1);
+        change_load(load, e, {es, es - (r == p)}, -1);
+        change_load(changed_, f, {fs, fs + (r == p)}, 1);
         load = changed_;
       }
       for (std::size_t s = 0; s < steps; ++s) fullest_[s].add(load[s]);
@@ -359,12 +362,15 @@ class step_search {
     for (const auto& step : fullest_) cost += step.cost();
     return cost;
   }
-  /// Writes to changed_ a rank's load if it had `after` slots of e and not `before`, and e `more` replicas.
-  void change_load(row load, expert_id e, std::int32_t before, std::int32_t after, int more) {
+  struct slot_counts {
+    std::int32_t before, after;
+  };
+  /// Writes to changed_ a rank's load if its slots of e changed, and e had `more` replicas.
+  void change_load(row load, expert_id e, slot_counts of_rank, int more) {
     const auto now = loads_.share(e);
     const auto then = loads_.share(e, more);
     for (std::size_t s = 0; s < load.size(); ++s)
-      changed_[s] = load[s] - before * now[s] + after * then[s];
+      changed_[s] = load[s] - of_rank.before * now[s] + of_rank.after * then[s];
   }
 
   placement_shape shape_;

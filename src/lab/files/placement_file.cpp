@@ -179,9 +179,11 @@ std::string to_text(const placed_model& model, placement_format format) {
   return deepseek_text(model);
 }
 
+// NOLINTBEGIN(bugprone-easily-swappable-parameters): the model's dense layers, then the others
 std::vector<expert_placement> parse_placement(std::string_view text, const std::string& file,
                                               const placement_shape& shape,
                                               std::int32_t dense_layers, std::int32_t layers) {
+  // NOLINTEND(bugprone-easily-swappable-parameters)
   const auto found = find_rows(text, file);
   const auto dense = static_cast<std::size_t>(found.has_dense ? dense_layers : 0);
   const auto wanted = dense + static_cast<std::size_t>(layers);

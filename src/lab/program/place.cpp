@@ -60,6 +60,7 @@ struct traffic {
 
 std::vector<const routing_trace*> traces_of(const std::vector<opened_trace>& opened) {
   std::vector<const routing_trace*> out;
+  out.reserve(opened.size());
   for (const auto& one : opened) out.push_back(&one.trace);
   return out;
 }
@@ -67,6 +68,7 @@ std::vector<const routing_trace*> traces_of(const std::vector<opened_trace>& ope
 traffic read_traffic(const std::vector<std::filesystem::path>& paths, const place_options& options,
                      const lab::served_steps& steps) {
   std::vector<opened_trace> opened;
+  opened.reserve(paths.size());
   for (const auto& path : paths) opened.push_back(open_input(path, options.reading));
   const auto traces = traces_of(opened);
   lab::step_sample sample(traces, steps);
