@@ -83,7 +83,7 @@ def settings() -> Optional[Settings]:
         file = None if wanted == "1" else PlacementFile.load(wanted)
     except InvalidArgument as bad:
         raise InvalidArgument(f"HOTSET_PLACEMENT is '{wanted}': {bad}, or 1") from bad
-    cost = os.environ.get("HOTSET_PLACEMENT_MOVE_COST") or "0.0015"
+    cost = os.environ.get("HOTSET_PLACEMENT_MOVE_COST") or str(Settings.move_cost)
     try:
         move_cost = float(cost)
     except ValueError:
@@ -123,6 +123,12 @@ def with_deviations(sums: Array, profile: NDArray[numpy.int64]) -> Array:
     deviations = (_UNIT * profile - _UNIT * recorded // steps) * roots >> _ROOT_BITS
     counts: Array = numpy.clip(means + deviations, 0, 0xFFFFFFFF)
     return counts
+
+
+def _in_32_bits(loads: Array) -> Array:
+    """Loads, all halved until the largest fits."""
+    halved: Array = loads >> max(0, int(loads.max(initial=0)).bit_length() - 32)
+    return halved
 
 
 def engine_start(experts: int, slots: int) -> Array:
@@ -179,7 +185,7 @@ def by_steps(
     if start is not None and groups > 1 and not _keeps_groups(start, experts, nodes, groups):
         begin = None
     found = placement.place(
-        loads >> max(0, int(loads.max(initial=0)).bit_length() - 32),
+        _in_32_bits(loads),
         ranks=ranks,
         redundant=slots - experts,
         nodes=nodes,
@@ -200,7 +206,7 @@ def _checked(old: Any, layers: int, slots: int, experts: int) -> NDArray[numpy.i
 
 def described(old: Optional[Array], placed: NDArray[numpy.int64], loads: Array, ranks: int) -> Rearrangement:
     """loads: [steps, layers, experts]."""
-    small = loads >> max(0, int(loads.max(initial=0)).bit_length() - 32)
+    small = _in_32_bits(loads)
     after = placement.balancedness(small, placed, ranks=ranks)
     if old is None:
         return Rearrangement(placed, f"balancedness {after:.4f}")

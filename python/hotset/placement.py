@@ -65,7 +65,7 @@ def place(
     start: [layers, slots] to begin with. Experts that stay on their rank stay in their slot.
     move_cost: price of an expert that moves, as a share of a rank's mean load. Needs a start.
     starts: number of searches. threads: layers at once; default: the processors.
-    The same loads give the same result on every machine. Other threads run meanwhile. Raises InvalidArgument.
+    Every machine returns the same result for the same loads. Releases the interpreter lock. Raises InvalidArgument.
     """
     counts = _counts(loads)
     _, layers, experts = counts.shape
@@ -77,6 +77,8 @@ def place(
             refuse(f"start: shape {shape_of(begin)}, accepted: [{layers}, {slots}]")
     if not 0 <= move_cost <= 1:
         refuse(f"move_cost = {move_cost}, accepted: 0 to 1")
+    if threads is not None and threads < 1:
+        refuse(f"threads = {threads}, accepted: 1 or more")
     out = numpy.empty((layers, max(slots, 0)), numpy.int32)
 
     def place_layer(layer: int) -> None:
@@ -140,7 +142,7 @@ def _below(step: int, bound: int) -> int:
 class StepSample:
     """Counts of some steps, all steps alike, beside the sums of all: a day of a server in the memory of `steps` steps.
 
-    Which steps are kept follows from their numbers alone: ranks that count the same steps keep the same.
+    The number of a step alone decides whether it is kept. Ranks that count the same steps keep the same ones.
     """
 
     def __init__(self, layers: int, experts: int, steps: int = 100) -> None:

@@ -116,7 +116,7 @@ def run(cells: Sequence[Cell], executor: Executor, folder: Path, *, progress: bo
 
     Raises Error if cells failed, after all others have run."""
     path = os.fspath(folder)
-    missing = {cell.key: cell for cell in _missing(cells, path)}
+    missing = {cell.key: cell for cell in _missing(cells, _finished(cells, path))}
     shown = _Progress(len({cell.key for cell in cells}), len(missing), progress)
     failed: list[tuple[Cell, BaseException]] = []
     futures: dict[Future[None], Cell] = {}
@@ -150,14 +150,14 @@ def merge(cells: Sequence[Cell], folder: Path, out: Optional[Path] = None) -> Un
     The text, which `out` gets, is byte for byte what the command in its member `generator` prints, however the cells were run.
     Raises Error if cells are missing; CannotWrite."""
     path = os.fspath(folder)
-    missing = _missing(cells, path) if os.path.isdir(path) else list(cells)
+    listed = _finished(cells, path) if os.path.isdir(path) else {}
+    missing = _missing(cells, listed) if listed else list(cells)
     if missing:
         raise Error(f"{len(missing)} of {len(cells)} cells are missing in {path}, first {missing[0]}; accepted: all, from run()")
     texts = []
     for words, of_words in _commands(cells).items():
-        listed = {line["key"] for trace in of_words for line in _listed(trace, words)}
         keys = {cell.key for some in of_words.values() for cell in some}
-        only = () if keys == listed else ("--only", ",".join(sorted(keys)))
+        only = () if all(keys.issuperset(listed[words, trace]) for trace in of_words) else ("--only", ",".join(sorted(keys)))
         texts.append(_output_of("simulate", *of_words, *words, *only, "--json", "--resume", path))
     text = texts[0] if len(texts) == 1 else "[\n" + ",\n".join(map(_objects, texts)) + "\n]\n"
     if out is not None:
@@ -194,17 +194,21 @@ def _commands(cells: Iterable[Cell]) -> dict[tuple[str, ...], dict[str, list[Cel
     return out
 
 
-def _missing(cells: Sequence[Cell], folder: str) -> list[Cell]:
-    """Cells without a whole file in the folder. Makes the folder. Raises Error for a cell that no longer exists."""
-    out = []
-    for words, of_words in _commands(cells).items():
-        for trace, some in of_words.items():
-            finished = {line["key"]: line["finished"] for line in _listed(trace, words, folder)}
-            for cell in some:
-                if cell.key not in finished:
-                    raise Error(f"{cell}: the trace or hotset has changed, accepted: cells() of now")
-            out += [cell for cell in some if not finished[cell.key]]
-    return out
+_Listed = dict[tuple[tuple[str, ...], str], dict[str, bool]]
+
+
+def _finished(cells: Sequence[Cell], folder: str) -> _Listed:
+    """Keys that the program lists for each command and trace, and whether the folder has a whole file. Makes the folder."""
+    listed = dict.fromkeys((cell.words, cell.trace) for cell in cells)
+    return {(words, trace): {line["key"]: line["finished"] for line in _listed(trace, words, folder)} for words, trace in listed}
+
+
+def _missing(cells: Sequence[Cell], listed: _Listed) -> list[Cell]:
+    """Cells without a whole file. Raises Error for a cell that no longer exists."""
+    for cell in cells:
+        if cell.key not in listed[cell.words, cell.trace]:
+            raise Error(f"{cell}: the trace or hotset has changed, accepted: cells() of now")
+    return [cell for cell in cells if not listed[cell.words, cell.trace][cell.key]]
 
 
 def _replay(cell: Cell, folder: str, where: str) -> None:

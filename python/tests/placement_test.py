@@ -97,6 +97,9 @@ def test_other_threads_run_meanwhile():
         ({"move_cost": 0.1}, "without a start"),
         ({"move_cost": -1.0}, "accepted: 0 to 1"),
         ({"starts": -1}, "starts = -1"),
+        ({"nodes": -1}, "nodes = -1"),
+        ({"groups": -1}, "groups = -1"),
+        ({"threads": 0}, "threads = 0"),
     ],
 )
 def test_wrong_input_gets_one_line(change, words):

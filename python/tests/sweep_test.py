@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps: the merged result is the serial program's, byte for byte, whoever runs the cells and whatever is killed."""
+"""Sweeps: the merged result equals the serial program's byte for byte, on any executor and after any kill."""
 
 import contextlib
 import json

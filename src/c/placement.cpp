@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "calls.hpp"
@@ -18,8 +17,9 @@ namespace {
 
 hotset_status place(const hotset_place_options& how, const std::uint32_t* loads, std::size_t steps,
                     std::span<std::int32_t> placed) {
-  const auto shape = placement_shape::of(how.experts, how.redundant, how.ranks,
-                                         std::max(how.nodes, 1), std::max(how.groups, 1));
+  const auto shape =
+      placement_shape::of(how.experts, how.redundant, how.ranks, how.nodes == 0 ? 1 : how.nodes,
+                          how.groups == 0 ? 1 : how.groups);
   if (!shape) return refuse(HOTSET_INVALID_ARGUMENT, "%s", shape.error().message.c_str());
   if (placed.size() != static_cast<std::size_t>(shape->slots()))
     return refuse(HOTSET_INVALID_ARGUMENT, "slots = %zu, accepted: %d", placed.size(),

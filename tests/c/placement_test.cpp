@@ -73,6 +73,12 @@ TEST_F(place, refuses_what_cannot_be) {
   EXPECT_EQ(hotset_place(nullptr, loads.data(), 1, placed.data(), 40), HOTSET_INVALID_ARGUMENT);
   EXPECT_EQ(hotset_place(&how, nullptr, 1, placed.data(), 40), HOTSET_INVALID_ARGUMENT);
   EXPECT_EQ(hotset_place(&how, loads.data(), 1, nullptr, 40), HOTSET_INVALID_ARGUMENT);
+  placed.resize(40);
+  for (auto* count : {&how.nodes, &how.groups, &how.starts}) {
+    *count = -1;
+    EXPECT_THAT(refused(), HasSubstr(" = -1"));
+    *count = 0;
+  }
   how.experts = -1;
   EXPECT_EQ(hotset_place(&how, loads.data(), 1, placed.data(), 39), HOTSET_INVALID_ARGUMENT);
 }

@@ -5,8 +5,11 @@
 set -euo pipefail
 own=${1:?} source=${2:?} work=${3:?}
 rm -f "$work"/decisions.*
+seen=' '
 for compiler in "$own" g++ clang++; do
-  command -v "$compiler" >/dev/null || continue
+  program=$(command -v "$compiler") && program=$(readlink -f "$program") || continue
+  [[ $seen == *" $program "* ]] && continue
+  seen+="$program "
   for flags in -O0 '-O3 -march=native' '-O2 -ffast-math'; do
     # shellcheck disable=SC2086  # flags are words
     "$compiler" -std=c++20 $flags -I "$source/include" -I "$source/tests/support" \

@@ -98,12 +98,6 @@ class rank_loads {
     for (std::size_t s = 0; s < steps_; ++s) out += 2 * std::int64_t{tops_[0][s]} + tops_[1][s];
     return out;
   }
-  /// Sum over the steps of the fullest rank's load.
-  [[nodiscard]] std::int64_t fullest() const noexcept {
-    std::int64_t out = 0;
-    for (const auto top : tops_[0]) out += top;
-    return out;
-  }
   [[nodiscard]] row load(std::int32_t rank) const noexcept {
     return {loads_.data() + static_cast<std::size_t>(rank) * steps_, steps_};
   }

@@ -14,6 +14,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/text/names.hpp"
 #include "hotset/placement/even_packing.hpp"
+#include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 
@@ -163,10 +164,12 @@ placement_format parse_placement_format(std::string_view text) {
       {"sglang", placement_format::sglang},
       {"tensorrt-llm", placement_format::tensorrt_llm},
       {"deepseek", placement_format::deepseek}};
-  for (const auto& [name, format] : known)
+  std::vector<std::string> names;
+  for (const auto& [name, format] : known) {
     if (text == name) return format;
-  throw invalid_config(
-      fmt::format("'{}'; accepted: vllm, sglang, tensorrt-llm, deepseek", printable(text)));
+    names.emplace_back(name);
+  }
+  refuse_name("placement format", text, names);
 }
 
 std::string to_text(const placed_model& model, placement_format format) {

@@ -17,7 +17,7 @@ enum class placement_format : std::uint8_t {
   tensorrt_llm,  ///< YAML for the MoE load balancer's initial_global_assignments
   deepseek,      ///< JSON: phy2log, log2phy and logcnt, as rebalance_experts returns them
 };
-/// Parses "vllm", "sglang", "tensorrt-llm" or "deepseek". Errors: invalid_config.
+/// Parses "vllm", "sglang", "tensorrt-llm" or "deepseek". Errors: usage_error.
 [[nodiscard]] placement_format parse_placement_format(std::string_view text);
 
 /// A placement of the MoE layers of a model. The model's first `dense_layers` layers have no experts.

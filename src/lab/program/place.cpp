@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,13 +16,12 @@
 
 #include "hotset/trace/native_trace_writer.hpp"
 #include "lab/errors.hpp"
-#include "lab/files/input_files.hpp"
+#include "lab/files/mapped_file.hpp"
 #include "lab/files/output_file.hpp"
 #include "lab/files/placement_file.hpp"
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
-#include "lab/reports/json_text.hpp"
 #include "lab/reports/rows.hpp"
 #include "lab/studies/place_experts.hpp"
 
@@ -80,8 +80,7 @@ std::uint32_t millionths(double share) {
 }
 
 /// Steps of a sample as arrays of counts: the plug-in of vLLM, which sees sums alone, adds their deviations to them.
-void write_profile(const lab::step_sample& sample, const std::filesystem::path& path) {
-  output_file out(path, lab::output_content::binary);
+void write_profile(const lab::step_sample& sample, output_file& out) {
   const auto steps = std::min(sample.steps(), most_profile_steps);
   const auto experts = static_cast<std::size_t>(sample.experts());
   const auto layers = static_cast<std::size_t>(sample.layers());
@@ -96,7 +95,7 @@ void write_profile(const lab::step_sample& sample, const std::filesystem::path& 
   safetensors_header header;
   header.add("steps", "U32", std::vector<std::uint64_t>{steps, layers, experts}, 4);
   out.write(header.bytes({{"format", "hotset.placement-profile/1"}}));
-  out.writer().write(std::span<const std::uint32_t>(counts));
+  write_bytes(out, std::as_bytes(std::span(counts)));
   out.commit();
 }
 
@@ -154,15 +153,17 @@ std::string to_text(const place_options& options, const lab::step_sample& placed
          "engine\n";
 }
 
-lab::place_plan plan_of(const place_options& options, const lab::step_sample& sample) {
+placement_shape shape_of(const place_options& options, const lab::step_sample& sample) {
   const auto shape = placement_shape::of(sample.experts(), options.redundant, options.ranks,
                                          options.nodes, options.groups);
   if (!shape) throw lab::usage_error(shape.error().message);
-  return {.shape = *shape,
-          .move_cost = options.from.empty() ? 0 : millionths(options.move_cost.value_or(0.0015)),
+  return *shape;
+}
+
+place_config config_of(const place_options& options) {
+  return {.move_cost = options.from.empty() ? 0 : millionths(options.move_cost.value_or(0.0015)),
           .copy_cost = millionths(options.copies),
-          .starts = options.starts,
-          .jobs = options.jobs};
+          .starts = options.starts};
 }
 
 /// The placement to begin with, or nothing.
@@ -170,8 +171,8 @@ std::vector<expert_placement> read_start(const place_options& options, const pla
                                          std::int32_t layers) {
   if (options.from.empty()) return {};
   const auto path = input_path(options.from);
-  return lab::parse_placement(lab::read_beginning(path, std::size_t{1} << 26U).text, path.string(),
-                              shape, options.dense_layers, layers);
+  const lab::mapped_file file(path);
+  return lab::parse_placement(file.text(), path.string(), shape, options.dense_layers, layers);
 }
 
 std::optional<traffic> read_later(const place_options& options, const lab::step_sample& sample) {
@@ -199,34 +200,37 @@ std::string text_of_placement(const lab::placed_model& model, const place_option
 int place(const place_options& options) {
   std::optional<output_file> out;
   if (!options.out.empty()) out.emplace(options.out);
+  std::optional<output_file> profile;
+  if (!options.profile.empty()) profile.emplace(options.profile, lab::output_content::binary);
   const auto learned = read_traffic(options.traces, options, options.steps);
   const auto& sample = learned.sample;
-  const auto plan = plan_of(options, sample);
-  const auto start = read_start(options, plan.shape, sample.layers());
+  const auto shape = shape_of(options, sample);
+  const auto start = read_start(options, shape, sample.layers());
   const auto later = read_later(options, sample);
   const auto& scored = later ? later->sample : sample;
-  lab::placed_model model{plan.shape, options.dense_layers, {}};
+  lab::placed_model model{shape, options.dense_layers, {}};
   {
     const shown_progress shown("placing");
-    model.layers = lab::place_layers(sample, plan, start);
+    model.layers = lab::place_layers(sample, shape, config_of(options), start, options.jobs);
   }
-  const auto before = start.empty() ? lab::layers_in_order(sample.layers(), plan.shape) : start;
+  const auto before = start.empty() ? lab::layers_in_order(sample.layers(), shape) : start;
   std::vector<lab::row> rows;
   const auto add = [&](const char* name, const std::vector<expert_placement>& layers) {
-    rows.push_back(row_of(name, lab::score_layers(scored, plan.shape, layers, options.jobs),
-                          lab::moved_in_layers(plan.shape, before, layers)));
+    rows.push_back(row_of(name, lab::score_layers(scored, shape, layers, options.jobs),
+                          lab::moved_in_layers(shape, before, layers)));
   };
   add(start.empty() ? "engine's start" : "--from", before);
-  add("EPLB", lab::pack_layers(sample, plan.shape));
+  add("EPLB", lab::pack_layers(sample, shape));
   add("hotset", model.layers);
-  if (out) out->finish(text_of_placement(model, options));
-  if (!options.profile.empty()) write_profile(sample, options.profile);
   const auto report = options.as_json ? to_json(options, sample, scored, rows)
                                       : to_text(options, sample, scored, rows);
-  if (out && out->is_standard_output())
-    fmt::print(stderr, "{}", report);
-  else
+  if (profile) write_profile(sample, *profile);
+  if (!out) {
     print(report);
+    return ok;
+  }
+  const auto text = text_of_placement(model, options);
+  write_and_report(*out, std::as_bytes(std::span(text)), report);
   return ok;
 }
 

@@ -72,7 +72,7 @@ void step_sample::draw(std::vector<run> sequences, const served_steps& how) {
     std::size_t sequence, next;
   };
   constexpr std::int32_t together = 2;  // steps that are drawn from one half
-  splitmix64 numbers(how.seed);
+  splitmix64 numbers(1);
   auto drawn_from = sequences.size();
   std::vector<request> running;
   for (std::int32_t n = 0; n < how.steps; ++n) {
@@ -112,23 +112,24 @@ std::vector<expert_id> step_sample::ids(std::size_t step, layer_id layer) const 
   return out;
 }
 
-std::vector<expert_placement> place_layers(const step_sample& sample, const place_plan& plan,
-                                           std::span<const expert_placement> start) {
+std::vector<expert_placement> place_layers(const step_sample& sample, const placement_shape& shape,
+                                           const place_config& how,
+                                           std::span<const expert_placement> start, unsigned jobs) {
   std::vector<expert_placement> out(static_cast<std::size_t>(sample.layers()));
   progress shown(out.size());
   std::mutex mutex;
   std::uint64_t done = 0;
-  run_all(out.size(), plan.jobs, [&](std::size_t l) {
+  run_all(out.size(), jobs, [&](std::size_t l) {
     const auto layer = static_cast<layer_id>(l);
-    place_config how{.move_cost = plan.move_cost,
-                     .copy_cost = plan.copy_cost,
-                     .top_k = plan.copy_cost > 0 ? sample.top_k() : 0,
-                     .starts = plan.starts};
-    if (!start.empty()) how.start = start[l];
+    auto own = how;
+    if (!start.empty()) own.start = start[l];
     std::vector<expert_id> tokens;
-    if (plan.copy_cost > 0) tokens = some_tokens(sample, layer);
-    how.tokens = tokens;
-    out[l] = place_by_steps(plan.shape, sample.loads(layer), how).value();
+    if (how.copy_cost > 0) {
+      tokens = some_tokens(sample, layer);
+      own.tokens = tokens;
+      own.top_k = sample.top_k();
+    }
+    out[l] = place_by_steps(shape, sample.loads(layer), own).value();
     const std::lock_guard lock(mutex);
     shown.at(++done);
   });

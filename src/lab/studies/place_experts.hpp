@@ -25,7 +25,6 @@ struct served_steps {
   /// Draws each few steps from another half of the sequences. A placement by steps that all hold the same requests fits
   /// these too well: later requests differ as the halves do.
   bool halves = true;
-  std::uint64_t seed = 1;
 };
 
 /// Steps of traces of one model.
@@ -60,19 +59,13 @@ class step_sample {
   std::vector<run> steps_;
 };
 
-/// How all layers are placed.
-struct place_plan {
-  placement_shape shape;
-  std::uint32_t move_cost = 0;  ///< as in place_config
-  std::uint32_t copy_cost = 0;  ///< as in place_config
-  int starts = 1;
-  unsigned jobs = 1;
-};
-
-/// Places each layer; `start` [layers] or empty. Reports progress.
+/// Places each layer with the costs and starts of `how`, and tokens of the sample. `start` [layers] or empty. Reports
+/// progress.
 [[nodiscard]] std::vector<expert_placement> place_layers(const step_sample& sample,
-                                                         const place_plan& plan,
-                                                         std::span<const expert_placement> start);
+                                                         const placement_shape& shape,
+                                                         const place_config& how,
+                                                         std::span<const expert_placement> start,
+                                                         unsigned jobs);
 /// The placement of engines, even_packing, of each layer.
 [[nodiscard]] std::vector<expert_placement> pack_layers(const step_sample& sample,
                                                         const placement_shape& shape);

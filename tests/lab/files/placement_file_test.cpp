@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "hotset/core/error.hpp"
+#include "lab/errors.hpp"
 
 namespace placement_file_test {
 namespace {
@@ -47,7 +47,7 @@ TEST(placement_file, has_the_members_that_engines_read) {
 
 TEST(placement_file, has_a_format_by_name) {
   EXPECT_EQ(lab::parse_placement_format("tensorrt-llm"), placement_format::tensorrt_llm);
-  EXPECT_THROW((void)lab::parse_placement_format("trt"), invalid_config);
+  EXPECT_THROW((void)lab::parse_placement_format("trt"), lab::usage_error);
 }
 
 }  // namespace

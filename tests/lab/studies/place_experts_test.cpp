@@ -85,7 +85,7 @@ TEST(place_layers, places_what_the_library_places) {
   const std::array<const routing_trace*, 1> traces{&trace};
   const step_sample sample(traces, {.running = 24, .steps = 40});
   const auto shape = placement_shape::of(12, 4, 4).value();
-  const auto placed = lab::place_layers(sample, {.shape = shape, .jobs = 3}, {});
+  const auto placed = lab::place_layers(sample, shape, {}, {}, 3);
   ASSERT_EQ(placed.size(), 3U);
   for (const auto l : each<layer_id>(3))
     EXPECT_EQ(placed[index_of(l)], place_by_steps(shape, sample.loads(l)).value());
