@@ -15,7 +15,7 @@
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/compiler.hpp"
-#include "hotset/predict/kernels/in_vectors.hpp"
+#include "hotset/core/platform/in_vectors.hpp"
 
 namespace hotset {
 

@@ -22,10 +22,10 @@
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/in_vectors.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/row_ring.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
-#include "hotset/predict/kernels/in_vectors.hpp"
 
 namespace hotset {
 

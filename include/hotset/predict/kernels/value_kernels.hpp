@@ -8,7 +8,7 @@
 #include <span>
 
 #include "hotset/core/platform/compiler.hpp"
-#include "hotset/predict/kernels/in_vectors.hpp"
+#include "hotset/core/platform/in_vectors.hpp"
 
 namespace hotset {
 
