@@ -169,6 +169,20 @@ TEST(place_by_steps, brings_experts_together_that_tokens_use_together) {
   EXPECT_DOUBLE_EQ(ranks(together), 1);
 }
 
+TEST(place_by_steps, gives_up_balance_for_a_replica_that_saves_ranks) {
+  // All tokens use experts 0 and 2. Half of them save a rank if rank 0 gets expert 2 in place of a replica of 1.
+  const placement_shape shape{5, 3, 2, 1, 1};
+  const auto start = of({0, 1, 2, 3, 4, 1});
+  const auto loads = step_loads::of(5, {10, 2, 4, 5, 6}).value();
+  const auto tokens = of({0, 2, 0, 2, 0, 2, 0, 2});
+  EXPECT_EQ(place_by_steps(shape, loads, {.start = start}).value(), start);
+  const auto placed =
+      place_by_steps(shape, loads,
+                     {.start = start, .copy_cost = 111'111, .tokens = tokens, .top_k = 2})
+          .value();
+  EXPECT_EQ(placed, of({0, 2, 0, 3, 4, 1}));  // then a replica of 0 balances
+}
+
 struct proven_case {
   std::int32_t experts, ranks;
   std::size_t steps;

@@ -25,6 +25,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/numbers/splitmix64.hpp"
+#include "hotset/core/platform/in_vectors.hpp"
 #include "hotset/placement/even_packing.hpp"
 #include "hotset/placement/placement_shape.hpp"
 #include "hotset/placement/rank_loads.hpp"
@@ -216,13 +217,16 @@ class step_search {
   void apply_exchange(std::size_t i, std::size_t j) {
     apply(placed_[i], placed_[j], [&] { std::swap(placed_[i], placed_[j]); });
   }
+  /// The most that the price of copies falls if the experts change ranks: each use saves at most one rank.
+  [[nodiscard]] std::int64_t most_saved(expert_id e, expert_id f) const noexcept {
+    return copy_price_ == 0 ? 0 : copies(tokens_.uses(e) + tokens_.uses(f));
+  }
   /// Adds to `objective` what copies cost more after the change, unless it cannot get below `best`.
   template <class Change>
   [[nodiscard]] std::int64_t with_copies(std::int64_t objective, std::int64_t best, expert_id e,
                                          expert_id f, Change change) {
     if (copy_price_ == 0) return objective;
-    // Each use saves at most one rank.
-    if (objective - copies(tokens_.uses(e) + tokens_.uses(f)) >= best) return best;
+    if (objective - most_saved(e, f) >= best) return best;
     auto changed = placed_;
     change(changed);
     return objective + copies(tokens_.if_changed(e, f, changed)) - copies(tokens_.ranks());
@@ -237,17 +241,18 @@ class step_search {
     return better;
   }
   bool exchange(std::int32_t p, std::int32_t q) {
-    const auto width = static_cast<std::size_t>(shape_.slots_per_rank);
-    const auto of_p = static_cast<std::size_t>(p) * width;
-    const auto of_q = static_cast<std::size_t>(q) * width;
     auto best = objective_;
     std::size_t first = 0;
     std::size_t second = 0;
     loads_.find_others(p, q, -1, others_);
-    for (auto i = of_p; i < of_p + width; ++i)
-      for (auto j = of_q; j < of_q + width; ++j) {
-        if (holds(q, placed_[i]) || holds(p, placed_[j])) continue;
-        const auto objective = if_exchanged(i, j, best);
+    const auto least = objective_ - loads_.cost() + cost_of_even_loads(p, q);
+    find_leaving(p, q, from_p_);
+    find_leaving(q, p, from_q_);
+    for (const auto& [i, price_i] : from_p_)
+      for (const auto& [j, price_j] : from_q_) {
+        const auto price = price_i + price_j;
+        if (least + price - most_saved(placed_[i], placed_[j]) >= best) continue;
+        const auto objective = if_exchanged(i, j, price, best);
         if (objective >= best) continue;
         best = objective;
         first = i;
@@ -257,34 +262,56 @@ class step_search {
     apply_exchange(first, second);
     return true;
   }
+  /// An expert that may go to another rank, and the price of its move.
+  struct leaving {
+    std::size_t slot;
+    std::int64_t price;
+  };
+  void find_leaving(std::int32_t from, std::int32_t to, std::vector<leaving>& out) const {
+    const auto width = static_cast<std::size_t>(shape_.slots_per_rank);
+    out.clear();
+    for (auto slot = static_cast<std::size_t>(from) * width; shape_.rank_of(slot) == from; ++slot)
+      if (const auto e = placed_[slot]; !holds(to, e))
+        out.push_back({slot, move_price_ * (come(to, e) - leave(from, e))});
+  }
   /// The objective after an exchange, or some value from `best` on. Pre: others_ is of the slots' ranks.
-  [[nodiscard]] std::int64_t if_exchanged(std::size_t i, std::size_t j, std::int64_t best) {
-    const auto p = shape_.rank_of(i);
-    const auto q = shape_.rank_of(j);
-    const auto e = placed_[i];
-    const auto f = placed_[j];
-    const auto moves = come(q, e) + come(p, f) - leave(p, e) - leave(q, f);
-    return with_copies(objective_ - loads_.cost() + cost_of_exchange(i, j) + move_price_ * moves,
-                       best, e, f,
+  [[nodiscard]] std::int64_t if_exchanged(std::size_t i, std::size_t j, std::int64_t price,
+                                          std::int64_t best) {
+    return with_copies(objective_ - loads_.cost() + price + cost_of_exchange(i, j), best,
+                       placed_[i], placed_[j],
                        [&](expert_placement& changed) { std::swap(changed[i], changed[j]); });
+  }
+  /// The cost if each step were shared evenly by p and q: no exchange costs less. Pre: others_ is of p and q.
+  [[nodiscard]] std::int64_t cost_of_even_loads(std::int32_t p, std::int32_t q) const noexcept {
+    const auto of_p = loads_.load(p);
+    const auto of_q = loads_.load(q);
+    return cost_of_steps([&](std::size_t s, two_fullest others) {
+      const auto half = (of_p[s] + of_q[s]) / 2;
+      return others.add(half).add(half);
+    });
   }
   [[nodiscard]] std::int64_t cost_of_exchange(std::size_t i, std::size_t j) const noexcept {
     const auto p = loads_.load(shape_.rank_of(i));
     const auto q = loads_.load(shape_.rank_of(j));
     const auto e = loads_.share(placed_[i]);
     const auto f = loads_.share(placed_[j]);
+    return cost_of_steps([&](std::size_t s, two_fullest others) {
+      const auto change = f[s] - e[s];
+      return others.add(p[s] + change).add(q[s] - change);
+    });
+  }
+  /// The cost of all steps, each with the two fullest of others_ and what `add` adds to them.
+  template <class Add>
+  [[nodiscard]] std::int64_t cost_of_steps(Add add) const noexcept {
     std::int64_t cost = 0;
-    for (std::size_t begin = 0; begin < loads_.steps(); begin += rank_loads::block) {
-      std::int32_t sum = 0;
-      for (auto s = begin; s < begin + rank_loads::block; ++s) {
-        const auto change = f[s] - e[s];
-        sum += two_fullest{others_.fullest[s], others_.second[s]}
-                   .add(p[s] + change)
-                   .add(q[s] - change)
-                   .cost();
+    in_vectors(loads_.level(), [&] {
+      for (std::size_t begin = 0; begin < loads_.steps(); begin += rank_loads::block) {
+        std::int32_t sum = 0;
+        for (auto s = begin; s < begin + rank_loads::block; ++s)
+          sum += add(s, two_fullest{others_.fullest[s], others_.second[s]}).cost();
+        cost += sum;
       }
-      cost += sum;
-    }
+    });
     return cost;
   }
 
@@ -314,7 +341,8 @@ class step_search {
     const auto e = placed_[slot];
     const auto p = shape_.rank_of(slot);
     const auto other = objective_ - loads_.cost() + move_price_ * (come(p, f) - leave(p, e));
-    if (loads_.replicas(f) <= 2 && other + least_cost(p, e, f) >= best) return best;
+    if (loads_.replicas(f) <= 2 && other + least_cost(p, e, f) - most_saved(e, f) >= best)
+      return best;
     return with_copies(other + cost_of_replacement(p, e, f), best, e, f,
                        [&](expert_placement& changed) { changed[slot] = f; });
   }
@@ -330,18 +358,11 @@ class step_search {
     const auto now = loads_.share(f);
     const auto then = loads_.share(f, 1);
     const std::int32_t two = q != r ? 1 : 0;
-    std::int64_t cost = 0;
-    for (std::size_t begin = 0; begin < loads_.steps(); begin += rank_loads::block) {
-      std::int32_t sum = 0;
-      for (auto s = begin; s < begin + rank_loads::block; ++s)
-        sum += two_fullest{others_.fullest[s], others_.second[s]}
-                   .add(load_p[s] - gone[s] + then[s])
-                   .add(load_q[s] - now[s] + then[s])
-                   .add(two * (load_r[s] - now[s] + then[s]))
-                   .cost();
-      cost += sum;
-    }
-    return cost;
+    return cost_of_steps([&](std::size_t s, two_fullest others) {
+      return others.add(load_p[s] - gone[s] + then[s])
+          .add(load_q[s] - now[s] + then[s])
+          .add(two * (load_r[s] - now[s] + then[s]));
+    });
   }
   [[nodiscard]] std::int64_t cost_of_replacement(std::int32_t p, expert_id e, expert_id f) {
     const auto steps = loads_.steps();
@@ -356,7 +377,9 @@ class step_search {
         change_load(changed_, f, {fs, fs + (r == p)}, 1);
         load = changed_;
       }
-      for (std::size_t s = 0; s < steps; ++s) fullest_[s].add(load[s]);
+      in_vectors(loads_.level(), [&] {
+        for (std::size_t s = 0; s < steps; ++s) fullest_[s].add(load[s]);
+      });
     }
     std::int64_t cost = 0;
     for (const auto& step : fullest_) cost += step.cost();
@@ -381,6 +404,7 @@ class step_search {
   std::vector<std::int32_t> first_holder_, last_holder_;  ///< [experts]: ranks that hold the expert
   std::vector<std::uint8_t> was_;  ///< [ranks][experts]: whether it moves no weights there
   rank_loads::others others_;
+  std::vector<leaving> from_p_, from_q_;   ///< scratch
   aligned_vector<std::int32_t> changed_;   ///< [steps], scratch
   std::vector<two_fullest> fullest_;       ///< [steps], scratch
   std::uint64_t changes_ = 1;              ///< number of changes so far, and one

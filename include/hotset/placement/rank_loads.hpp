@@ -14,6 +14,8 @@
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
+#include "hotset/core/platform/compiler.hpp"
+#include "hotset/core/platform/in_vectors.hpp"
 #include "hotset/placement/placement_shape.hpp"
 #include "hotset/placement/step_loads.hpp"
 
@@ -85,19 +87,18 @@ class rank_loads {
       const auto* const load = loads_.data() + static_cast<std::size_t>(r) * steps_;
       for (std::size_t s = 0; s < steps_; ++s) insert(s, r, load[s]);
     }
+    cost_ = 0;
+    for (std::size_t s = 0; s < steps_; ++s) cost_ += 2 * std::int64_t{tops_[0][s]} + tops_[1][s];
   }
 
+  [[nodiscard]] vector_level level() const noexcept { return level_; }
   [[nodiscard]] std::size_t steps() const noexcept { return steps_; }
   [[nodiscard]] std::int32_t replicas(expert_id e) const noexcept { return replicas_[index_of(e)]; }
   /// An expert's load in all steps.
   [[nodiscard]] std::int64_t sum(expert_id e) const noexcept { return sums_[index_of(e)]; }
   /// A rank's mean load, summed over the steps.
   [[nodiscard]] std::int64_t mean() const noexcept { return all_ / shape_.ranks; }
-  [[nodiscard]] std::int64_t cost() const noexcept {
-    std::int64_t out = 0;
-    for (std::size_t s = 0; s < steps_; ++s) out += 2 * std::int64_t{tops_[0][s]} + tops_[1][s];
-    return out;
-  }
+  [[nodiscard]] std::int64_t cost() const noexcept { return cost_; }
   [[nodiscard]] row load(std::int32_t rank) const noexcept {
     return {loads_.data() + static_cast<std::size_t>(rank) * steps_, steps_};
   }
@@ -114,8 +115,8 @@ class rank_loads {
   void find_others(std::int32_t p, std::int32_t q, std::int32_t r, others& out) const {
     out.fullest.resize(steps_);
     out.second.resize(steps_);
-    for (std::size_t begin = 0; begin < steps_; begin += block)
-      for (std::size_t s = begin; s < begin + block; ++s) {
+    in_vectors(level_, [&] {
+      for (std::size_t s = 0; s < steps_; ++s) {
         std::array<std::int32_t, 4> top{};
         for (std::size_t k = 0; k < top.size(); ++k) {
           const auto rank = top_ranks_[k][s];
@@ -127,6 +128,7 @@ class rank_loads {
         out.second[s] =
             std::max({std::min(high, also), std::min(top[0], top[1]), std::min(top[2], top[3])});
       }
+    });
   }
 
  private:
@@ -162,6 +164,7 @@ class rank_loads {
     }
   }
 
+  vector_level level_ = best_vector_level();
   placement_shape shape_;
   std::size_t steps_;
   aligned_vector<std::int32_t> tokens_;  ///< [experts][steps]
@@ -172,6 +175,7 @@ class rank_loads {
   std::array<aligned_vector<std::int32_t>, 4> tops_;  ///< the fullest ranks' loads, descending
   std::array<aligned_vector<std::int32_t>, 4> top_ranks_;
   std::int64_t all_ = 0;
+  std::int64_t cost_ = 0;
 };
 
 }  // namespace hotset::detail
