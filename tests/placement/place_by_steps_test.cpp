@@ -67,9 +67,15 @@ struct small_case {
 };
 
 TEST(place_by_steps, finds_the_optimum_of_small_cases_in_eight_starts) {
-  for (const auto& [experts, redundant, ranks] :
-       {small_case{8, 0, 2}, {8, 0, 4}, {6, 0, 3}, {7, 2, 3}, {8, 2, 2}, {5, 3, 4}, {8, 1, 3}})
-    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+  for (const auto& [experts, redundant, ranks] : {small_case{8, 0, 2},
+                                                  {8, 0, 4},
+                                                  {6, 0, 3},
+                                                  {7, 2, 3},
+                                                  {8, 2, 2},
+                                                  {5, 3, 4},
+                                                  {8, 1, 3},
+                                                  {8, 4, 3}})
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       const auto shape = placement_shape::of(experts, redundant, ranks).value();
       const auto loads = made_loads(experts, 9, seed, 12);
       const auto placed = place_by_steps(shape, loads, {.starts = 8}).value();
