@@ -228,6 +228,10 @@ typedef struct hotset_visit {
   /* [routed_count] ids to compute: the view's own, or the replacements of a miss policy */
   const hotset_id* routed;
   size_t routed_count;
+  /* [late_count] slots of hits whose prefetched copy was not reported yet. Wait for it before kernels read the slot. If
+   * it cannot arrive: hotset_abort, report it with hotset_failed or _cancelled, and plan again. */
+  const hotset_id* late;
+  size_t late_count;
 } hotset_visit;
 
 /* Writes the routing policy's choice for the view to `experts` [tokens][top_k]; -1: none. Plan it in place of the
@@ -369,10 +373,10 @@ typedef struct hotset_request {
 } hotset_request;
 /* Plans copies of experts that are likely to be used, best first, at most `most`, in parallel with the running visit
  * of `layer`. Submit visit->fills, then commit (or abort). Report each copy with hotset_arrived, _cancelled or
- * _failed. */
+ * _failed. *consumed: the requests of this plan, at most as many as a visit has experts; call again with the rest. */
 HOTSET_API hotset_status hotset_prefetch(hotset_pager* pager, int32_t layer, uint64_t step,
                                          const hotset_request* requests, size_t count, size_t most,
-                                         hotset_visit* out);
+                                         hotset_visit* out, size_t* consumed);
 /* Probability that the router chooses each expert of the `depth` layers after `layer` (-1: before the first layer) in
  * `step`. Used by eviction policies that look ahead and by HOTSET_GUARD_PREDICTED; others ignore it. `probabilities`:
  * [tokens][depth][experts], each 0..1. With pre_eviction it also frees slots for the next layer, whose hotset_route

@@ -208,6 +208,8 @@ class Decisions(Structure):
         ("expert_wise", c_int32),
         ("routed", c_void_p),
         ("routed_count", c_size_t),
+        ("late", c_void_p),
+        ("late_count", c_size_t),
     ]
 
 
@@ -339,7 +341,7 @@ FUNCTIONS = {
     "hotset_pin": "pip",
     "hotset_unpin": "pqq",
     "hotset_check_eviction": "p",
-    "hotset_prefetch": "piqpzzp",
+    "hotset_prefetch": "piqpzzpp",
     "hotset_expect": "piqpzi",
     "hotset_arrived": "piu",
     "hotset_cancelled": "piu",

@@ -360,17 +360,20 @@ class Pager(Held):
         """Ends a pin. reader: the engine's number for the work after which the slot is no longer read; 0: none."""
         self._checked(library.hotset_unpin(self._handle, uint64("pin", pin), uint64("reader", reader)))
 
-    def prefetch(self, layer: int, step: int, requests: Any, most: int) -> Visit:
+    def prefetch(self, layer: int, step: int, requests: Any, most: int) -> tuple[Visit, int]:
         """Plans at most `most` copies of requests, hotset.request, best first. Submit the fills, then commit. Report
-        each copy with arrived, cancelled or failed."""
+        each copy with arrived, cancelled or failed. Returns the visit and how many requests were handled, at most as
+        many as a visit has experts: call again with the rest."""
         layer, step, most = int32("layer", layer), uint64("step", step), uint64("most", most)
         given = array_of(requests, "requests")
         if given.dtype != request or given.ndim != 1 or not (given.size <= 1 or given.flags.c_contiguous):
             refuse("requests: no row of hotset.request without gaps, accepted: what Prefetcher.propose gives")
         address = address_of(given, "requests", 8)
-        decided = Decisions(_BYTES_OF_DECISIONS)
-        code = library.hotset_prefetch(self._handle, layer, step, address, given.size, most, byref(decided))
-        return self._planned(code, decided)
+        decided, consumed = Decisions(_BYTES_OF_DECISIONS), ctypes.c_size_t()
+        code = library.hotset_prefetch(
+            self._handle, layer, step, address, given.size, most, byref(decided), byref(consumed)
+        )
+        return self._planned(code, decided), consumed.value
 
     def expect(self, layer: int, step: int, probabilities: Any) -> None:
         """Tells the eviction policy how likely the router is to choose each expert: float32 [tokens, depth, experts]

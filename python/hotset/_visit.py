@@ -75,6 +75,12 @@ class Visit:
         return self._array(self._decided.routed, self._decided.routed_count, INT32)
 
     @property
+    def late(self) -> NDArray[Any]:
+        """Slots of hits, int32, whose prefetched copy was not reported yet. Wait for it before the bytes are read. If
+        it cannot arrive: abort, report it with Pager.failed or cancelled, and plan again."""
+        return self._array(self._decided.late, self._decided.late_count, INT32)
+
+    @property
     def group(self) -> int:
         """Number of this group. A visit that does not fit comes in groups."""
         return int(self._decided.group)

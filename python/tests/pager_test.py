@@ -340,7 +340,8 @@ def test_prefetches_are_proposed_planned_and_told():
             asked = expects.propose(layer, now, step)
             assert asked.dtype == hotset.request
             if len(asked):
-                ahead = p.prefetch(layer, step, asked, 2)
+                ahead, handled = p.prefetch(layer, step, asked, 2)
+                assert handled == min(len(asked), 4)
                 taken = [(int(f["slot"]), int(f["generation"])) for f in ahead.fills]
                 assert all(ahead.fills["speculative"])
                 ahead.commit()

@@ -261,7 +261,7 @@ def test_hooks_receive_what_happens_outside_of_visits():
     pager = hotset.Pager(1, 8, 1, slots=2, eviction=Listening())
     for expert in (0, 1):
         plan(pager, expert).commit()
-    pager.prefetch(0, 2, requests, 1).commit()
+    pager.prefetch(0, 2, requests, 1)[0].commit()
     assert heard == [("evict", 0, 0, 0), ("prefetch", 0, 0, 6, 9)]
     pager.invalidate(0, 1)
     assert heard[-1] == ("evict", 0, 0, 1)

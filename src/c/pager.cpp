@@ -301,7 +301,9 @@ hotset_status shown(hotset_pager& p, status planned, visit_plan& plan, hotset_vi
          .more = plan.more() ? 1 : 0,
          .expert_wise = plan.expert_wise() ? 1 : 0,
          .routed = static_cast<const hotset_id*>(plan.routed().data()),
-         .routed_count = plan.routed().size()};
+         .routed_count = plan.routed().size(),
+         .late = reinterpret_cast<const hotset_id*>(plan.late_slots().data()),
+         .late_count = plan.late_slots().size()};
   return HOTSET_OK;
 }
 hotset_status route(hotset_pager& p, const hotset_view& view, std::int32_t* experts) {
@@ -496,22 +498,26 @@ hotset_status hotset_unpin(hotset_pager* pager, uint64_t pin, uint64_t reader) {
 
 hotset_status hotset_prefetch(hotset_pager* pager, int32_t layer, uint64_t step,
                               const hotset_request* requests, size_t count, size_t most,
-                              hotset_visit* out) {
+                              hotset_visit* out, size_t* consumed) {
   return call(pager)
       .needs(requests, count, "requests")
       .writes(out, "visit")
+      .needs(consumed, "consumed")
       .check([&] { return pager->check_running(layer); })
       .run([&](hotset_pager& p) {
         if (count > p.requests.size())
           return refuse(HOTSET_INVALID_ARGUMENT, "%zu requests, accepted: %zu, the model's experts",
                         count, p.requests.size());
-        for (std::size_t i = 0; i < count; ++i) {
+        // Later calls read the requests beyond those of one plan.
+        const auto first = std::span(p.requests).first(std::min(count, p.aside.capacity()));
+        for (std::size_t i = 0; i < first.size(); ++i) {
           const auto& r = requests[i];
           if (const auto bad = p.check_key(r.key); bad != HOTSET_OK) return bad;
-          p.requests[i] = {c::key_of(r.key), r.for_step, r.probability};
+          first[i] = {c::key_of(r.key), r.for_step, r.probability};
         }
-        const auto planned = p.pages.plan_prefetch(
-            context_of(p, layer, step), std::span(p.requests).first(count), p.aside, most);
+        const auto planned =
+            p.pages.plan_prefetch(context_of(p, layer, step), first, p.aside, most);
+        if (planned == status::ok) *consumed = first.size();
         return shown(p, planned, p.aside, *out);
       });
 }

@@ -198,8 +198,10 @@ TEST(c_pager, counts_are_checked_before_their_arrays_are_read) {
   const auto pager = open(options());
   auto visit = empty_visit();
   const hotset_request request{{0, 1}, 0, 1.0F};
-  EXPECT_EQ(hotset_prefetch(pager.get(), 0, 0, &request, std::size_t{1} << 30U, 1, &visit),
-            HOTSET_INVALID_ARGUMENT);
+  std::size_t consumed = 0;
+  EXPECT_EQ(
+      hotset_prefetch(pager.get(), 0, 0, &request, std::size_t{1} << 30U, 1, &visit, &consumed),
+      HOTSET_INVALID_ARGUMENT);
   const std::vector<std::int32_t> ids{1, 2};
   auto view = view_of(0, 0, ids);
   view.tokens = std::size_t{1} << 30U;
@@ -505,7 +507,9 @@ TEST(c_pager, prefetches_are_planned_and_their_outcome_is_recorded) {
   auto visit = empty_visit();
   ASSERT_EQ(visit_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_OK);
   const hotset_request wanted[3] = {{{0, 5}, 1, 0.9F}, {{0, 6}, 1, 0.8F}, {{1, 1}, 0, 0.7F}};
-  ASSERT_EQ(hotset_prefetch(pager.get(), 0, 0, wanted, 3, 2, &visit), HOTSET_OK);
+  std::size_t consumed = 0;
+  ASSERT_EQ(hotset_prefetch(pager.get(), 0, 0, wanted, 3, 2, &visit, &consumed), HOTSET_OK);
+  EXPECT_EQ(consumed, 3U);
   ASSERT_EQ(visit.fill_count, 2U);
   EXPECT_EQ(visit.fills[0].speculative, 1);
   const auto first = visit.fills[0];
@@ -519,6 +523,55 @@ TEST(c_pager, prefetches_are_planned_and_their_outcome_is_recorded) {
   const auto stats = stats_of(pager.get());
   EXPECT_EQ(stats.speculative_fills, 2U);
   EXPECT_EQ(stats.failed_fills, 1U);
+}
+
+TEST(c_pager, requests_beyond_one_plan_are_left_to_the_next_call) {
+  const auto pager = open(options(4));
+  auto visit = empty_visit();
+  ASSERT_EQ(visit_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_OK);
+  // Residents, again and again: eight are as many as a visit of four tokens has experts.
+  std::vector<hotset_request> wanted(8, {{0, 1}, 1, 0.9F});
+  wanted.push_back({{0, 5}, 1, 0.5F});
+  std::size_t consumed = 0;
+  ASSERT_EQ(hotset_prefetch(pager.get(), 0, 0, wanted.data(), 9, 2, &visit, &consumed), HOTSET_OK);
+  EXPECT_EQ(consumed, 8U);
+  EXPECT_EQ(visit.fill_count, 0U);
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  ASSERT_EQ(hotset_prefetch(pager.get(), 0, 0, &wanted[8], 1, 2, &visit, &consumed), HOTSET_OK);
+  EXPECT_EQ(consumed, 1U);
+  EXPECT_EQ(visit.fill_count, 1U);
+}
+
+TEST(c_pager, a_plan_names_hits_whose_copy_is_outstanding) {
+  const auto pager = open(options(4));
+  auto visit = empty_visit();
+  ASSERT_EQ(visit_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_OK);
+  const auto prefetch = [&] {
+    const hotset_request wanted{{0, 5}, 1, 0.9F};
+    std::size_t consumed = 0;
+    EXPECT_EQ(hotset_prefetch(pager.get(), 0, 0, &wanted, 1, 1, &visit, &consumed), HOTSET_OK);
+    EXPECT_EQ(visit.fill_count, 1U);
+    const auto made = visit.fills[0];
+    EXPECT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+    return made;
+  };
+  const auto copy = prefetch();
+  ASSERT_EQ(plan_layer(pager.get(), 0, 1, {5, 1}, visit), HOTSET_OK);
+  EXPECT_EQ(visit.services[0], HOTSET_HIT);
+  ASSERT_EQ(visit.late_count, 1U);
+  EXPECT_EQ(visit.late[0], copy.slot);
+  // The copy does not arrive: the expert is not taken for a resident.
+  ASSERT_EQ(hotset_abort(pager.get(), nullptr, 0), HOTSET_OK);
+  ASSERT_EQ(hotset_cancelled(pager.get(), copy.slot, copy.generation), HOTSET_OK);
+  ASSERT_EQ(plan_layer(pager.get(), 0, 1, {5, 1}, visit), HOTSET_OK);
+  EXPECT_EQ(visit.services[0], HOTSET_FILL);
+  EXPECT_EQ(visit.late_count, 0U);
+  ASSERT_EQ(hotset_abort(pager.get(), nullptr, 0), HOTSET_OK);
+  const auto again = prefetch();
+  ASSERT_EQ(hotset_arrived(pager.get(), again.slot, again.generation), HOTSET_OK);
+  ASSERT_EQ(plan_layer(pager.get(), 0, 1, {5, 1}, visit), HOTSET_OK);
+  EXPECT_EQ(visit.services[0], HOTSET_HIT);
+  EXPECT_EQ(visit.late_count, 0U);
 }
 
 /// Fills the four slots of layer 0 with experts 1 to 4, in this order.
@@ -568,7 +621,8 @@ TEST(c_pager, a_prefetch_does_not_evict_forecast_experts) {
     ASSERT_EQ(expect_in_layer_0(pager.get(), 9, {1, 2}), HOTSET_OK);
     const hotset_request wanted{{0, 5}, 9, 0.5F};
     auto visit = empty_visit();
-    ASSERT_EQ(hotset_prefetch(pager.get(), 2, 8, &wanted, 1, 1, &visit), HOTSET_OK);
+    std::size_t consumed = 0;
+    ASSERT_EQ(hotset_prefetch(pager.get(), 2, 8, &wanted, 1, 1, &visit, &consumed), HOTSET_OK);
     EXPECT_THAT(victims_of(visit), ElementsAre(guard == HOTSET_GUARD_NAMED ? 1 : 3));
   }
 }

@@ -307,8 +307,9 @@ TEST_F(c_policy, prefetches_and_quotas_are_reported) {
   const auto pager = full();
   mine.heard.clear();
   const hotset_request wanted{{0, 6}, 2, 1.0F};
+  std::size_t consumed = 0;
   auto plan = support::sized<hotset_visit>();
-  ASSERT_EQ(hotset_prefetch(pager.get(), 1, 1, &wanted, 1, 1, &plan), HOTSET_OK);
+  ASSERT_EQ(hotset_prefetch(pager.get(), 1, 1, &wanted, 1, 1, &plan, &consumed), HOTSET_OK);
   ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK) << hotset_last_error();
   EXPECT_THAT(mine.heard, ElementsAre("evict 0/0", "prefetch 0/6 for 2"));
   ASSERT_EQ(hotset_arrived(pager.get(), plan.fills[0].slot, plan.fills[0].generation), HOTSET_OK);
@@ -321,8 +322,10 @@ TEST_F(c_policy, a_failed_choice_for_a_prefetch_plans_nothing) {
   mine.heard.clear();
   mine.instead = [](const hotset_choice& c, std::int32_t*) { return c.speculative == 1 ? -1 : 0; };
   const hotset_request wanted{{0, 6}, 2, 1.0F};
+  std::size_t consumed = 0;
   auto plan = support::sized<hotset_visit>();
-  EXPECT_EQ(hotset_prefetch(pager.get(), 1, 1, &wanted, 1, 1, &plan), HOTSET_POLICY_FAILED);
+  EXPECT_EQ(hotset_prefetch(pager.get(), 1, 1, &wanted, 1, 1, &plan, &consumed),
+            HOTSET_POLICY_FAILED);
   EXPECT_EQ(hotset_commit(pager.get()), HOTSET_NO_PLAN);
   EXPECT_EQ(hotset_set_quota(pager.get(), 0, 3), HOTSET_POLICY_FAILED);
   std::int32_t quota = 0;

@@ -164,14 +164,17 @@ std::vector<refusal> always_refused(hotset_pager* p, const strided_visit& other)
   add("pin null", [=](auto&) { return hotset_pin(p, 0, nullptr); });
   add("unpin", [=](auto&) { return hotset_unpin(p, ~std::uint64_t{0}, 7); });
   add("prefetch key",
-      [=](auto& o) { return hotset_prefetch(p, 0, 0, &far_request, 1, 1, &o.visit); });
-  add("prefetch count",
-      [=](auto& o) { return hotset_prefetch(p, 0, 0, many.data(), many.size(), 1, &o.visit); });
-  add("prefetch layer",
-      [=](auto& o) { return hotset_prefetch(p, layers, 0, many.data(), 1, 1, &o.visit); });
-  add("prefetch null", [=](auto& o) { return hotset_prefetch(p, 0, 0, nullptr, 1, 1, &o.visit); });
+      [=](auto& o) { return hotset_prefetch(p, 0, 0, &far_request, 1, 1, &o.visit, &o.count); });
+  add("prefetch count", [=](auto& o) {
+    return hotset_prefetch(p, 0, 0, many.data(), many.size(), 1, &o.visit, &o.count);
+  });
+  add("prefetch layer", [=](auto& o) {
+    return hotset_prefetch(p, layers, 0, many.data(), 1, 1, &o.visit, &o.count);
+  });
+  add("prefetch null",
+      [=](auto& o) { return hotset_prefetch(p, 0, 0, nullptr, 1, 1, &o.visit, &o.count); });
   add("prefetch visit",
-      [=](auto&) { return hotset_prefetch(p, 0, 0, many.data(), 1, 1, nullptr); });
+      [=](auto& o) { return hotset_prefetch(p, 0, 0, many.data(), 1, 1, nullptr, &o.count); });
   add("expect layer", [=](auto&) { return hotset_expect(p, layers, 0, &likely, 0, 1); });
   add("expect tokens", [=](auto&) { return hotset_expect(p, 0, 0, &likely, max_tokens + 1, 1); });
   add("expect depth", [=](auto&) { return hotset_expect(p, 0, 0, &likely, 0, 0); });
@@ -192,6 +195,8 @@ std::vector<refusal> always_refused(hotset_pager* p, const strided_visit& other)
       [=](auto& o) { return hotset_plan_warm(p, nullptr, 1, &o.visit, &o.count); });
   add("plan_warm visit",
       [=](auto& o) { return hotset_plan_warm(p, &far_key, 1, nullptr, &o.count); });
+  add("prefetch consumed",
+      [=](auto& o) { return hotset_prefetch(p, 0, 0, many.data(), 1, 1, &o.visit, nullptr); });
   add("plan_warm consumed",
       [=](auto& o) { return hotset_plan_warm(p, &far_key, 1, &o.visit, nullptr); });
   add("stats null", [=](auto&) { return hotset_get_stats(p, nullptr); });
@@ -210,7 +215,9 @@ std::vector<refusal> refused_in(state now, hotset_pager* p, const strided_visit&
   const auto next = [=](auto& o) { return hotset_plan_next(p, &o.visit); };
   const auto serve = [=](auto&) { return hotset_serve(p, &view, &nothing); };
   const auto warm = [=](auto& o) { return hotset_plan_warm(p, &key, 1, &o.visit, &o.count); };
-  const auto prefetch = [=](auto& o) { return hotset_prefetch(p, 0, 0, &request, 1, 1, &o.visit); };
+  const auto prefetch = [=](auto& o) {
+    return hotset_prefetch(p, 0, 0, &request, 1, 1, &o.visit, &o.count);
+  };
   const auto quota = [=](auto&) { return hotset_set_quota(p, 0, 4); };
   const auto commit = [=](auto&) { return hotset_commit(p); };
   const auto abort = [=](auto&) { return hotset_abort(p, nullptr, 0); };
@@ -417,7 +424,7 @@ TEST(c_refused_calls, leave_a_prefetch_and_a_warm_start_as_they_were) {
     std::size_t consumed = 0;
     const auto plan = [&](hotset_pager* p, hotset_visit& out) {
       return warms ? hotset_plan_warm(p, keys.data(), keys.size(), &out, &consumed)
-                   : hotset_prefetch(p, 0, 0, requests.data(), requests.size(), 2, &out);
+                   : hotset_prefetch(p, 0, 0, requests.data(), requests.size(), 2, &out, &consumed);
     };
     ASSERT_EQ(plan(of.disturbed, mine), HOTSET_OK) << hotset_last_error();
     ASSERT_EQ(plan(of.same, theirs), HOTSET_OK);

@@ -398,7 +398,8 @@ TEST(pager_cancelled, a_warm_copy_is_no_prefetch) {
   EXPECT_THAT(w.placed(0), IsEmpty());
   EXPECT_EQ(w.stats().cancelled_prefetches, 0U);
   EXPECT_EQ(w.stats().bytes_prefetch_cancelled, 0U);
-  EXPECT_EQ(w.stats().bytes_warm, 1U);
+  EXPECT_EQ(w.stats().bytes_warm, 0U);
+  EXPECT_EQ(w.stats().bytes_filled, 0U);
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ struct noting : always {
   void on_use(const expert_use& a, bool, bool) noexcept { to->push_back(a); }
   std::vector<expert_use>* to;
 };
-TEST(pager_rules, admission_gets_each_use_with_its_weight_rank_and_slot) {
+TEST(pager_rules, admission_gets_each_use_with_its_weight_and_slot) {
   std::vector<expert_use> told;
   pager<gate_score, noting> pages({.layout = shared(4), .admission = {&told}});
   auto plan = pages.make_plan();
@@ -197,10 +197,8 @@ TEST(pager_rules, admission_gets_each_use_with_its_weight_rank_and_slot) {
   ASSERT_EQ(told.size(), 3U);
   EXPECT_EQ(told[1].key, (expert_key{0_layer, 1_expert}));
   EXPECT_EQ(told[1].weight, 1.0);
-  EXPECT_EQ(told[1].rank, 0U);
   EXPECT_EQ(told[1].step, 7U);
   EXPECT_EQ(told[1].slot, pages.locate({0_layer, 1_expert}));
-  EXPECT_EQ(told[2].rank, 1U);
 }
 
 TEST(pager_rules, a_visit_that_routes_nothing_is_a_visit) {

@@ -87,8 +87,8 @@ struct expert_use {
   pool_id pool{};
   step_id step = 0;
   std::uint64_t ordinal = 0;  ///< position of the visit in the trace, for offline policies
-  std::uint16_t rank = 0;     ///< best rank that any token of the visit gave it
-  double weight = 0;  ///< sum of the gate weights that the visit's tokens give it, in routed order
+  /// Sum of the gate weights that the visit's tokens give it, in routed order; 0 unless the eviction policy needs them.
+  double weight = 0;
   precision_id precision{};
   request_class kind = request_class::decode;
   bool speculative = false;  ///< prefetched, not routed

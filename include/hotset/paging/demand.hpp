@@ -73,7 +73,6 @@ class admission_round {
             .pool = slot == no_slot ? draft.context.pool : held.pool_of(slot),
             .step = draft.context.step,
             .ordinal = draft.context.ordinal,
-            .rank = draft.ranks[i],
             .weight = draft.weights[i],
             .precision = slot == no_slot ? precision_id{} : held.precision_of(slot),
             .kind = draft.context.kind};

@@ -102,8 +102,7 @@ class pager {
     if constexpr (!Miss::traits.fetches_all) left = &decisions_.decide(parts_, visit_, view, plan);
     if (!visit_.misses().empty())
       if (const auto failed = serve_misses(*left, plan); failed != status::ok) return failed;
-    open(plan);
-    return status::ok;
+    return opened(plan);
   }
 
   /// Plans the next group of the split visit in `plan`. Pre: the previous group was committed and its slots are
@@ -117,8 +116,7 @@ class pager {
     if (plan.capacity() != visit_.capacity()) return status::invalid_argument;
     if (!is_unfinished(plan)) return status::no_plan;
     if (const auto failed = plan_group(next_group_, plan); failed != status::ok) return failed;
-    open(plan);
-    return status::ok;
+    return opened(plan);
   }
 
   /// True if the visit in `plan` has groups left.
@@ -237,8 +235,8 @@ class pager {
   /// its visit does not use the slot. Ignored if the slot was reused since.
   void cancelled(slot_id slot, std::uint32_t generation) noexcept {
     if (!parts_.held.awaits(slot, generation)) return;
-    if (parts_.held.settle_prefetch(slot))
-      parts_.ledger.cancelled(parts_.held[slot].key.layer, parts_.held.bytes_in(slot));
+    const bool warm = !parts_.held.settle_prefetch(slot);
+    parts_.ledger.cancelled(parts_.held[slot].key.layer, parts_.held.bytes_in(slot), warm);
     parts_.release(slot, loss::taken_back);
   }
   /// Reports that a copy failed: the slot becomes free and no row names it. Ignored if the slot was reused since. A
@@ -406,8 +404,6 @@ class pager {
   [[nodiscard]] std::uint64_t decision_hash() const noexcept { return parts_.held.hash(); }
   /// Warns of a pool that is smaller than one token's cycle, or returns nothing.
   [[nodiscard]] std::optional<std::string> warning() const { return cliff_warning(layout()); }
-  /// How visits that do not fit are handled.
-  [[nodiscard]] visit_split splitting() const noexcept { return visit_.groups().how(); }
   /// True if outputs cannot change. False if the miss policy may change them or if visits are split by expert. Also
   /// false with several precisions: a miss may get a lower precision if room is short.
   [[nodiscard]] bool is_exact() const noexcept {
@@ -442,6 +438,11 @@ class pager {
     return is_open() && detail::draft_of(plan).serial == serial_;
   }
   void open(visit_plan& plan) noexcept { detail::draft_of(plan).serial = ++serial_; }
+  status opened(visit_plan& plan) noexcept {
+    if (parts_.speculating()) speculation::find_late(parts_.held, plan);
+    open(plan);
+    return status::ok;
+  }
   void close() noexcept { ++serial_; }
 
   /// Out of line so that the all-hit path spills no registers.

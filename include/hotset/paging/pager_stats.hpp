@@ -25,7 +25,7 @@ struct layer_counts : access_counts {
   friend bool operator==(const layer_counts&, const layer_counts&) = default;
 };
 
-/// Counts since the pager was created or its statistics were cleared.
+/// Counts since the pager was created.
 struct pager_stats {
   std::uint64_t visits = 0;
   std::uint64_t accesses = 0;

@@ -116,14 +116,21 @@ class speculation {
     }
   }
 
-  /// Called at a visit's commit: counts first uses of prefetched experts. Late ones are added to the plan's fence list
-  /// and published. Drops requests for this visit or earlier ones.
+  /// Lists the slots of hits whose copy is outstanding.
+  [[gnu::noinline]] static void find_late(const residents& held, visit_plan& plan) noexcept {
+    auto& draft = detail::draft_of(plan);
+    for (std::size_t i = 0; i < draft.count.distinct; ++i)
+      if (draft.service_of(i) == service::hit && held[draft.slots[i]].state == slot_state::filling)
+        draft.late[draft.count.late++] = draft.slots[i];
+  }
+  /// Called at a visit's commit: counts first uses of prefetched experts, and publishes late ones. Drops requests for
+  /// this visit or earlier ones.
   template <class Parts>
   [[gnu::noinline]] static void meet(Parts& parts, visit_plan& plan) noexcept {
     auto& draft = detail::draft_of(plan);
     const auto services = plan.services();
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
-      if (services[i] == service::hit) use(parts, draft, draft.slots[i]);
+      if (services[i] == service::hit) use(parts, draft.slots[i]);
     const auto& context = draft.context;
     parts.requests.settle(
         context.step, [&](slot_id slot) { return parts.held[slot].key.layer == context.layer; });
@@ -242,7 +249,7 @@ class speculation {
     if (!f.speculative) parts.ledger.saw(f.key);  // the key was used in an earlier run
   }
   template <class Parts>
-  static void use(Parts& parts, plan_draft& draft, slot_id slot) noexcept {
+  static void use(Parts& parts, slot_id slot) noexcept {
     auto& totals = parts.ledger.totals;
     const auto& entry = parts.held[slot];
     const bool prefetched = parts.held.settle_prefetch(slot);
@@ -252,7 +259,6 @@ class speculation {
     }
     parts.ledger.saw(entry.key);
     if (entry.state != slot_state::filling) return;
-    draft.late[draft.count.late++] = slot;
     totals.late_prefetches += prefetched ? 1U : 0U;
     parts.held.arrive(slot);
   }

@@ -94,7 +94,7 @@ class any_routing_policy
   using any_policy::any_policy;
   static constexpr std::string_view name = "any";
   /// Every need that a held policy may have.
-  static constexpr routing_traits traits{.needs_logits = true};
+  static constexpr routing_traits traits{.needs_logits = true, .needs_free_slots = true};
 
   status route(const routing_view& view, const residency_view& residents,
                std::span<expert_id> selected, std::span<float> weights) noexcept {

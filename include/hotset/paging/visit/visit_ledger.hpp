@@ -84,11 +84,15 @@ class visit_ledger {
 
   /// Records bytes that were copied, or will be, into slots of the layer.
   void filled(layer_id layer, std::uint64_t bytes) noexcept { layers_[layer].bytes += bytes; }
-  /// Records a prefetch that was cancelled before any of its bytes moved.
-  void cancelled(layer_id layer, std::uint64_t bytes) noexcept {
+  /// Records a prefetch, or a copy of plan_warm, that was cancelled before any of its bytes moved.
+  void cancelled(layer_id layer, std::uint64_t bytes, bool warm) noexcept {
+    layers_[layer].bytes -= bytes;
+    if (warm) {
+      totals.bytes_warm -= bytes;
+      return;
+    }
     ++totals.cancelled_prefetches;
     totals.bytes_prefetch_cancelled += bytes;
-    layers_[layer].bytes -= bytes;
   }
 
   /// Records that the key was used, now or in an earlier run: its next miss is not compulsory. `evicted` records this

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -25,7 +24,7 @@ namespace hotset {
 /// Complexity: O(routed ids). No allocation after construction.
 class visit_lookup {
  public:
-  /// `weigh`: plans carry gate weights and ranks. `refuse_unknown`: `check` refuses ids that are neither an expert nor
+  /// `weigh`: plans carry gate weights. `refuse_unknown`: `check` refuses ids that are neither an expert nor
   /// -1.
   visit_lookup(const geometry& shape, visit_split how, bool weigh, bool refuse_unknown)
       : layers_(shape.layers),
@@ -192,19 +191,14 @@ class visit_lookup {
     const auto how = plan.services()[i];
     return how == service::hit ? held.is_evictable(plan.slots()[i]) : how == service::fill;
   }
-  /// Computes sums of gate weights in routed order and best ranks for the experts of the last look-up.
+  /// Computes sums of gate weights, in routed order, of the experts of the last look-up.
   [[gnu::noinline]] void weigh(id_view<expert_id> ids, std::span<const float> weights,
                                plan_draft& draft) const noexcept {
     std::fill_n(draft.weights.begin(), draft.count.distinct, 0.0);
-    std::fill_n(draft.ranks.begin(), draft.count.distinct,
-                std::numeric_limits<std::uint16_t>::max());
-    for (std::size_t i = 0, rank = 0; i < ids.size();
-         ++i, rank = rank + 1 == top_k_ ? 0 : rank + 1) {
-      const auto at = unique_.place_of(ids[i]);
-      if (at >= draft.count.distinct) continue;
-      if (!weights.empty()) draft.weights[at] += static_cast<double>(weights[i]);
-      draft.ranks[at] = std::min(draft.ranks[at], static_cast<std::uint16_t>(rank));
-    }
+    if (weights.empty()) return;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (const auto at = unique_.place_of(ids[i]); at < draft.count.distinct)
+        draft.weights[at] += static_cast<double>(weights[i]);
   }
 
   std::size_t find_misses(plan_draft& draft) noexcept {

@@ -37,7 +37,6 @@ struct plan_draft {
         hits(capacity(), service::hit),
         order(capacity()),
         weights(capacity()),
-        ranks(capacity()),
         fills(capacity()),
         late(capacity()),
         requested(capacity()),
@@ -111,7 +110,6 @@ struct plan_draft {
   std::vector<service> hits;         ///< contents of `services` if all are hits
   std::vector<std::uint32_t> order;  ///< order of last appearance
   std::vector<double> weights;
-  std::vector<std::uint16_t> ranks;
   std::vector<fill> fills;
   std::vector<slot_id> late;
   std::vector<prefetch_event> requested;  ///< resident keys that a prefetcher requested
@@ -160,7 +158,8 @@ class visit_plan {
   [[nodiscard]] std::span<const fill> fills() const noexcept {
     return {draft_.fills.data(), draft_.count.fills};
   }
-  /// Slots of hits whose speculative copy may be outstanding. Fence on them before use.
+  /// Slots of hits whose speculative copy is outstanding: wait for it before the bytes are read. The commit publishes
+  /// the slots; if a copy cannot arrive, abort the plan before, report the copy, and plan again.
   [[nodiscard]] std::span<const slot_id> late_slots() const noexcept {
     return {draft_.late.data(), draft_.count.late};
   }

@@ -72,6 +72,7 @@ class any_eviction_policy
                                           .wants_routes = true,
                                           .wants_forecasts = true,
                                           .needs_weights = true,
+                                          .needs_future = true,
                                           .moves_by_itself = true,
                                           .is_called = true};
 
