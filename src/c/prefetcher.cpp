@@ -106,11 +106,16 @@ hotset_status hotset_propose(hotset_prefetcher* prefetcher, const hotset_view* v
       .needs(requests, room, "requests")
       .needs(count, "count")
       .reads(view, given, "view")
-      .run([&](hotset_prefetcher& p) {
+      .run([&](hotset_prefetcher& p) -> hotset_status {
         routing_view routed;
         if (const auto bad = read(p, given, routed); bad != HOTSET_OK) return bad;
-        if (routed.layer != before_layers) p.asks.observe(routed);
+        const bool opens = routed.layer == before_layers;
+        *count = 0;
+        if (opens && !p.expects.facts().opens_steps) return HOTSET_OK;
+        if (!opens) p.asks.observe(routed);
         const auto expected = p.expects.expect(routed);
+        // Others propose from a visit's experts.
+        if (opens && p.asks.facts().needs != forecast_need::probabilities) return HOTSET_OK;
         const auto wanted = std::span(p.requests).first(std::min(room, p.requests.size()));
         *count = p.asks.propose(routed, expected, wanted);
         for (std::size_t i = 0; i < *count; ++i) {
@@ -119,7 +124,7 @@ hotset_status hotset_propose(hotset_prefetcher* prefetcher, const hotset_view* v
                          .for_step = r.for_step,
                          .probability = r.probability};
         }
-        return hotset_status{HOTSET_OK};
+        return HOTSET_OK;
       });
 }
 

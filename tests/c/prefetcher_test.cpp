@@ -69,6 +69,29 @@ TEST(c_prefetcher, makes_the_requests_of_the_library) {
   EXPECT_GT(all, 100U);
 }
 
+TEST(c_prefetcher, a_step_begins_with_requests_only_if_something_is_expected) {
+  const std::vector<std::int32_t> ids{1, 2};
+  const auto asks = [&](const char* prefetch, const char* predictor) {
+    const auto ours = open(options(prefetch, predictor));
+    std::vector<hotset_request> asked(64);
+    std::size_t in_layers = 0, count = 0;
+    for (std::uint64_t step = 0; step < 8; ++step)
+      for (std::int32_t layer = 0; layer < 4; ++layer) {
+        const auto view = view_of(layer, step, ids);
+        EXPECT_EQ(hotset_propose(ours.get(), &view, asked.data(), asked.size(), &count), HOTSET_OK);
+        in_layers += count;
+      }
+    EXPECT_GT(in_layers, 0U) << prefetch;
+    auto begins = view_of(-1, 8, ids);
+    begins.experts = nullptr;
+    EXPECT_EQ(hotset_propose(ours.get(), &begins, asked.data(), asked.size(), &count), HOTSET_OK);
+    return count;
+  };
+  EXPECT_GT(asks("next_layer_top_k", "last-routed"), 0U);
+  EXPECT_EQ(asks("previous_step", "last-routed"), 0U) << "layer 0 would be requested twice";
+  EXPECT_EQ(asks("next_layer_top_k", "co-activation"), 0U);
+}
+
 TEST(c_prefetcher, mistakes_are_reported) {
   EXPECT_THAT(refusal_of(options("nothing_of_the_kind")), HasSubstr("unknown prefetch policy"));
   EXPECT_THAT(refusal_of(options(nullptr, "nothing-of-the-kind")), HasSubstr("unknown predictor"));
