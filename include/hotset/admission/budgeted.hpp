@@ -3,7 +3,7 @@
 /// Admits a limited number of misses per visit: those of the most recently used keys.
 ///
 /// Rule: a visit admits `fills_per_visit` misses, those whose last use is latest. Keys never used come last; ties go
-///   to the earlier key in routed order. Token groups of one visit share the limit.
+///   to the earlier key in routed order.
 /// Source: none; limits the bytes that one visit puts on the link.
 /// Deviations: none.
 /// Exact: yes, if the miss policy serves a refused key exactly.
@@ -38,12 +38,10 @@ class budgeted {
   budgeted(const pool_layout& layout, const config& options)
       : allowance_(options.fills_per_visit), last_use_(layout.shape()) {}
 
-  void admit(const visit_context& context, std::span<const expert_use> misses,
+  void admit(const visit_context&, std::span<const expert_use> misses,
              std::span<std::uint8_t> admitted) const noexcept {
     std::fill_n(admitted.begin(), misses.size(), std::uint8_t{0});
-    const auto spent = same_visit(context.step, context.ordinal, context.layer) ? spent_ : 0;
-    const auto left = allowance_ > spent ? allowance_ - spent : 0;
-    for (std::uint64_t n = 0; n < std::min<std::uint64_t>(left, misses.size()); ++n) {
+    for (std::uint64_t n = 0; n < std::min<std::uint64_t>(allowance_, misses.size()); ++n) {
       std::size_t best = misses.size();
       for (std::size_t m = 0; m < misses.size(); ++m)
         if (admitted[m] == 0 &&
@@ -52,34 +50,17 @@ class budgeted {
       admitted[best] = 1;
     }
   }
-  void on_use(const expert_use& a, bool hit, bool admitted) noexcept {
-    if (!same_visit(a.step, a.ordinal, a.key.layer)) {
-      step_ = a.step;
-      ordinal_ = a.ordinal;
-      layer_ = a.key.layer;
-      spent_ = 0;
-    }
-    if (!hit && admitted) ++spent_;
-    last_use_[a.key] = ++clock_;
-  }
+  void on_use(const expert_use& a, bool, bool) noexcept { last_use_[a.key] = ++clock_; }
   void on_evict(expert_key, step_id) noexcept {}
 
  private:
   [[nodiscard]] std::uint64_t last_use(const expert_use& a) const noexcept {
     return last_use_[a.key];
   }
-  [[nodiscard]] bool same_visit(step_id step, std::uint64_t ordinal,
-                                layer_id layer) const noexcept {
-    return step == step_ && ordinal == ordinal_ && layer == layer_;
-  }
 
   std::uint64_t allowance_;
   std::uint64_t clock_ = 0;
   per_key<std::uint64_t> last_use_;  // [key] clock at the last use, 0: never
-  step_id step_ = 0;                 // the visit that spent_ belongs to
-  std::uint64_t ordinal_ = 0;
-  layer_id layer_ = before_layers;
-  std::uint64_t spent_ = 0;
 };
 
 static_assert(admission_policy<budgeted>);
