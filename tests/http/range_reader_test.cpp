@@ -424,6 +424,40 @@ TEST_F(ranges, a_read_ends_at_its_time_limit) {
   server.go_on();
 }
 
+TEST_F(ranges, a_source_that_takes_all_the_time_is_left_for_the_next) {
+  loopback_server second(right("ETag: \"other\"\r\n"));
+  auto setup = quick();
+  setup.limits.whole = 500ms;
+  setup.limits.stall = 10s;
+  const auto reader = open_at({{{server.url()}}, {{second.url()}}}, setup);
+  server.answer([&](const http_request& of) {
+    auto reply = range_reply(file.bytes, of);
+    reply.hold_at = reply.text.size() - 300;
+    return reply;
+  });
+  EXPECT_FALSE(reads(reader, together));
+  EXPECT_TRUE(reads(reader, together));
+  server.go_on();
+}
+
+TEST_F(ranges, a_long_error_page_is_not_read_to_its_end) {
+  auto setup = quick();
+  setup.limits.whole = 2s;
+  setup.limits.stall = 10s;
+  setup.limits.tries = 1;
+  const auto reader = open(setup);
+  server.answer([&](const http_request&) {
+    http_reply reply;
+    reply.text =
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 1000000000\r\n\r\n" + std::string(200'000, 'x');
+    reply.hold_at = reply.text.size();
+    return reply;
+  });
+  EXPECT_FALSE(reads(reader, together));
+  EXPECT_THAT(reader.problem(), HasSubstr("404"));
+  server.go_on();
+}
+
 TEST_F(ranges, retries_end_at_the_time_limit) {
   auto setup = quick();
   setup.limits.whole = 1s;

@@ -128,6 +128,9 @@ class range_reader {
         return true;
       }
     }
+    // A source that took all the time must not take the next read's.
+    if (range_batch::clock::now() >= deadline)
+      change_source(first, (first + 1) % sources_.size(), tried[first]);
     const std::lock_guard lock(shared_->mutex);
     shared_->last = tried;
     return false;
@@ -244,7 +247,7 @@ class range_reader {
   }
   /// If several threads leave a source, one of them changes it and says so.
   void change_source(std::size_t from, std::size_t to, const range_failure& why) const noexcept {
-    if (!shared_->current.compare_exchange_strong(from, to)) return;
+    if (from == to || !shared_->current.compare_exchange_strong(from, to)) return;
     const auto say = [&] {
       log_(log_level::warning, why.text() + "; reads go on at " + sources_[to].front().path());
       return true;

@@ -153,6 +153,7 @@ class range_request {
     within_ = 0;
     left_ = bytes_;
     is_checked_ = false;
+    error_page_ = 0;
     failure_.why = range_fault::none;
     last_byte_ = clock::now();
     range_text to{};
@@ -185,6 +186,7 @@ class range_request {
 
  private:
   static constexpr long most_redirects = 5;
+  static constexpr std::size_t most_error_page = 64U << 10U;
   static constexpr long buffer_bytes = 256L << 10;
   using range_text = std::array<char, 48>;
 
@@ -209,8 +211,8 @@ class range_request {
   bool take(std::span<const std::byte> from) noexcept {
     last_byte_ = clock::now();
     if (!is_checked_) check();
-    // Reads an error page to its end, so that the connection stays open.
-    if (failure_.why == range_fault::status) return true;
+    // Reads a short error page to its end, so that the connection stays open.
+    if (failure_.why == range_fault::status) return (error_page_ += from.size()) <= most_error_page;
     if (failure_.why == range_fault::none && from.size() > left_)
       failure_.why = range_fault::too_long;
     if (failure_.why != range_fault::none) return false;
@@ -267,6 +269,7 @@ class range_request {
   bool is_checked_ = false;
   bool done_ = false;
   range_failure failure_;
+  std::size_t error_page_ = 0;  ///< bytes of it so far
   clock::time_point last_byte_;
 };
 
