@@ -79,6 +79,10 @@ void measure_sample(const visit_sequence& visits, const curve_method& method, st
                   view.experts.size() == 1 ? 1 : distinct.collect(view.experts, members.data()));
   }
   bar.at(visits.size());
+  if (sampled.sampled_keys() == 0)
+    throw usage_error(
+        fmt::format("--method: {} samples none of {} experts; accepted: a larger share",
+                    method.text, shape.keys()));
   const auto curve = sampled.curve();
   pool_curve pool;
   pool.widest = visits.widest_union();

@@ -95,11 +95,14 @@ std::string deepseek_text(const placed_model& model) {
 using rows_of_ids = std::vector<std::vector<std::int64_t>>;
 
 rows_of_ids rows_in(const nlohmann::json& object, const char* key, const std::string& file) {
-  try {
-    return object.at(key).get<rows_of_ids>();
-  } catch (const nlohmann::json::exception&) {
-    refuse_input(file, key, described(object.at(key)), "an array of rows of expert numbers");
-  }
+  const auto& rows = object.at(key);
+  const auto is_row = [](const nlohmann::json& row) {
+    return row.is_array() &&
+           std::ranges::all_of(row, [](const auto& id) { return id.is_number_integer(); });
+  };
+  if (!rows.is_array() || !std::ranges::all_of(rows, is_row))
+    refuse_input(file, key, described(rows), "an array of rows of expert numbers");
+  return rows.get<rows_of_ids>();
 }
 
 /// Reads the rows of "  3: [1, 2]", in the order of the layers' numbers.
@@ -130,6 +133,9 @@ rows_of_ids rows_of_yaml(std::string_view text, const std::string& file) {
       row.push_back(*id);
       if (line.starts_with(", ")) line.remove_prefix(2);
     }
+    if (line != "]")
+      refuse_input(file, fmt::format("line {}", line_number), "no list of expert numbers",
+                   "lines such as \"  3: [0, 1]\"");
   }
   rows_of_ids out;
   for (auto& [layer, row] : rows) out.push_back(std::move(row));

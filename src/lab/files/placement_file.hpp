@@ -29,7 +29,7 @@ struct placed_model {
 
 [[nodiscard]] std::string to_text(const placed_model& model, placement_format format);
 
-/// Reads a file that to_text wrote, in any format. `wanted` has the shape and the dense layers, and so many layers.
+/// Reads a file that to_text wrote, in any format, of `layers` MoE layers behind `dense_layers`.
 /// Errors: trace_error, one line: another number of layers or slots, an expert without a slot, an id that is none.
 [[nodiscard]] std::vector<expert_placement> parse_placement(std::string_view text,
                                                             const std::string& file,

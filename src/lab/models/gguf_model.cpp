@@ -151,6 +151,8 @@ void take_weights(const config_keys& keys, stored_weights& stored, model_descrip
     if (number < blocks)
       m.blocks[number] = {.is_moe = layer.is_moe(), .resident_bytes = layer.resident_bytes};
   }
+  if (m.experts.layers == 0)
+    keys.refuse("nextn_predict_layers", "leaves no layer with experts", "fewer layers");
   m.experts.experts = static_cast<std::int32_t>(experts);
   const auto top_k = largest(keys, "expert_used_count");
   out.top_k_is_known = top_k.has_value();

@@ -247,8 +247,8 @@ class json_reader {
   /// An expert a row, as in a CSV.
   void add_one(const json& object, row_place place, const json& id, const json* weight) {
     place.rank.reset();
-    if (const auto rank = count(object, fields_.rank))
-      place.rank = static_cast<std::int32_t>(*rank);
+    if (const auto* const rank = member(object, fields_.rank))
+      place.rank = static_cast<std::int32_t>(number(*rank, fields_.rank, 0, most_ranks - 1));
     if (!place.token && !place.rank)
       lines_.refuse("has one expert, and nothing says which are one token's",
                     "'" + fields_.token + "' or '" + fields_.rank + "', or lists of experts");

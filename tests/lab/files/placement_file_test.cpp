@@ -14,6 +14,7 @@ namespace {
 
 using namespace hotset;
 using lab::placement_format;
+using testing::HasSubstr;
 
 lab::placed_model made() {
   lab::placed_model out{{3, 2, 2, 1, 1}, 1, {}};
@@ -43,6 +44,28 @@ TEST(placement_file, has_the_members_that_engines_read) {
   EXPECT_EQ(lab::to_text(made(), placement_format::tensorrt_llm),
             "num_slots: 4\ninitial_global_assignments:\n  1: [0, 1, 2, 0]\n  2: [2, 1, 1, 0]\n"
             "layer_updates_per_iter: 0\n");
+}
+
+TEST(placement_file, refuses_rows_that_are_no_expert_numbers) {
+  const auto model = made();
+  const auto refusal_of = [&](const std::string& text) -> std::string {
+    try {
+      (void)lab::parse_placement(text, "f", model.shape, 1, 1);
+    } catch (const trace_error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal_of(R"({"phy2log":[[0,1,2,0]]})"), "accepted");
+  for (const auto* rows :
+       {"[[0,1,2,0.5]]", "[[0,1,2,1e300]]", R"([[0,1,2,"0"]])", "[0,1,2,0]", "7"})
+    EXPECT_THAT(refusal_of(std::string(R"({"phy2log":)") + rows + "}"), HasSubstr("phy2log"))
+        << rows;
+  EXPECT_THAT(refusal_of(R"({"phy2log":[[0,1,2,18446744073709551615]]})"), HasSubstr("layer 0"));
+  const std::string head = "initial_global_assignments:\n  0: [0, 1, 2, 0";
+  EXPECT_EQ(refusal_of(head + "]\n"), "accepted");
+  for (const auto* end : {"\n", " garbage]\n", ", x]\n", ".5]\n"})
+    EXPECT_THAT(refusal_of(head + end), HasSubstr("line 2")) << end;
 }
 
 TEST(placement_file, has_a_format_by_name) {

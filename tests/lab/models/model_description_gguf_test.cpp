@@ -300,6 +300,12 @@ TEST_F(gguf_models, blocks_of_multi_token_prediction_are_not_counted) {
   EXPECT_THAT(told(out), HasSubstr("multi-token prediction (1 layer) is not counted"));
 }
 
+TEST_F(gguf_models, experts_only_in_blocks_of_multi_token_prediction_are_refused) {
+  auto made = made_of("deepseek2", 3, R"({"nextn_predict_layers": 2})", {1, 2});
+  refuse(made.tensor("blk.0.ffn_down.weight", {64, 64}, gguf::f16),
+         {"nextn_predict_layers", "leaves no layer with experts"});
+}
+
 // Jamba v0.1's own extents: attention in blocks 4, 12, 20 and 28 of 32.
 TEST_F(gguf_models, blocks_without_heads_have_a_recurrent_state) {
   auto made = made_of("jamba", 32, R"({"attention.key_length": 128, "attention.value_length": 128,

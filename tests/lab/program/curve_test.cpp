@@ -72,6 +72,7 @@ TEST_F(curve_command, refuses_unknown_arguments) {
   for (const auto& [options, why] :
        {std::pair("--method shards:2.5", "--method: 'shards:2.5'; accepted: exact, shards:0.01"),
         {"--method exact,", "--method"},
+        {"--method shards:1e-12", "--method: shards:1e-12 samples none of "},
         {"--scope global", "--scope"},
         {"--replay deferred", "--replay: 'deferred'; accepted: event-atomic, per-access"},
         {"--eviction lfru", "--eviction: eviction policy 'lfru'"},

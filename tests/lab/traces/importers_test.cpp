@@ -386,6 +386,7 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
   refused("{\"layer\":0}\n", {"has no 'experts'"});
   refused("{\"layer\":-1,\"experts\":[1]}\n", {"layer is -1"});
   refused("{\"layer\":0,\"experts\":3}\n", {"has one expert", "'token' or 'rank'"});
+  refused("{\"layer\":0,\"expert\":3,\"rank\":4294967295}\n", {"rank is 4294967295", "0..4095"});
   refused("{\"layer\":0,\"experts\":[4]}\n", {"experts is 4", "-1..3"}, 4);
   refused("{\"layer\":0,\"experts\":[1.5]}\n", {"experts is 1.5"});
   refused("{\"layer\":0,\"experts\":[\"x\\n\"]}\n", {"line 1"});
