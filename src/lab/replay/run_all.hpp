@@ -22,9 +22,10 @@ void run_all(std::size_t works, unsigned jobs, Run run) {
       throw;
     }
   };
-  if (jobs <= 1) return work();
+  const auto threads = std::min<std::size_t>(jobs, works);
+  if (threads <= 1) return work();
   std::vector<std::future<void>> workers;
-  for (unsigned n = 0; n < jobs; ++n) workers.push_back(std::async(std::launch::async, work));
+  for (std::size_t n = 0; n < threads; ++n) workers.push_back(std::async(std::launch::async, work));
   for (auto& worker : workers) worker.get();
 }
 

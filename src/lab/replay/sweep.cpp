@@ -20,6 +20,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "hotset/version.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/input_files.hpp"
 #include "lab/files/mapped_file.hpp"
 #include "lab/replay/expert_engine.hpp"
 #include "lab/replay/finished_runs.hpp"
@@ -497,6 +498,9 @@ std::string contents_of_files(std::string_view policy) {
     std::error_code bad;
     if (std::filesystem::is_regular_file(value, bad))
       hashes += fmt::format("|{:x}", text_hash(mapped_file(value).text()));
+    else if (policy.substr(0, at).ends_with("profile") && std::filesystem::is_directory(value, bad))
+      for (const auto& file : read_input(value))
+        hashes += fmt::format("|{}|{:x}", file.name, text_hash(file.text));
   }
   return hashes;
 }

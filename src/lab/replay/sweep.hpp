@@ -88,7 +88,7 @@ struct run_result {
   std::uint64_t slots = 0;
   std::optional<std::uint64_t> budget_bytes{};  ///< if the size was given in bytes
   pager_stats stats{};
-  /// For a run with a link, a prefetcher or a routing policy.
+  /// For a run of the simulated engine: with a link, a prefetcher, a routing policy and others.
   std::optional<replay_outcome> outcome{};
   std::optional<double> bits_per_byte{};       ///< on held-out text, if a model ran
   std::optional<double> full_bits_per_byte{};  ///< bits per byte of that model at full precision

@@ -263,7 +263,12 @@ expert_counts read_count_csv(const std::filesystem::path& path, std::int32_t exp
   out.name = trace_name(path.string());
   out.source = "CSV of counts";
   const bool inferred = experts == 0 && columns;
-  if (!columns) experts = static_cast<std::int32_t>(names.size() - 1);
+  if (!columns) {
+    const auto own = static_cast<std::int32_t>(names.size() - 1);
+    if (experts != 0 && experts != own)
+      lines.refuse(fmt::format("{} experts", own), fmt::format("{}, as said", experts));
+    experts = own;
+  }
   out.experts = experts;
   std::map<std::int32_t, std::map<std::int32_t, double>> uses;
   const auto add = [&](std::string_view layer, std::int32_t id, std::string_view count) {

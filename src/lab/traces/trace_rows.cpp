@@ -83,8 +83,9 @@ void keep_rows(routing_trace& trace, std::span<const std::size_t> rows) {
 void pick_layers(routing_trace& trace, std::span<const std::size_t> kept) {
   const auto layers = static_cast<std::size_t>(trace.layers);
   if (kept.size() == layers) return;
+  const auto all = layer_numbers(trace);
   std::vector<std::int32_t> numbers;
-  for (const auto l : kept) numbers.push_back(layer_numbers(trace)[l]);
+  for (const auto l : kept) numbers.push_back(all[l]);
   std::vector<std::size_t> rows;
   rows.reserve(trace.tokens() * kept.size());
   for (std::size_t t = 0; t < trace.tokens(); ++t)
@@ -175,11 +176,12 @@ void empty_filled_rows(routing_trace& trace, const std::string& file, reading_no
 void note_constant_layers(const routing_trace& trace, reading_notes* notes) {
   const auto layers = static_cast<std::size_t>(trace.layers);
   if (trace.top_k != 1 || trace.tokens() < 8) return;
+  const auto numbers = layer_numbers(trace);
   std::vector<std::int32_t> constant;
   for (std::size_t l = 0; l < layers; ++l) {
     bool same = true;
     for (auto i = l; i < trace.ids.size(); i += layers) same &= trace.ids[i] == trace.ids[l];
-    if (same) constant.push_back(layer_numbers(trace)[l]);
+    if (same) constant.push_back(numbers[l]);
   }
   if (!constant.empty() && constant.size() < layers)
     add_note(notes,

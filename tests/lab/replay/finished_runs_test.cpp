@@ -164,6 +164,19 @@ TEST_F(finished, a_key_covers_the_files_that_a_policy_names) {
   EXPECT_EQ(one, key_with(head + "0,3\n1,3\n2,3\n" + row));
 }
 
+TEST_F(finished, a_key_covers_the_folder_that_a_profile_names) {
+  const auto key_with = [&](const std::string& text) {
+    const auto file = folder_.write("expert_weights_1.txt", text);
+    auto asked = request({"50%"});
+    asked.policies = {
+        lab::policy_set{.eviction = "popularity:profile=" + file.parent_path().string()}};
+    return lab::plan_sweep(trace_, asked).front().wanted.key;
+  };
+  const auto one = key_with("0\t1\t\t0.1\t0.2\n");
+  EXPECT_NE(one, key_with("0\t2\t\t0.1\t0.2\n"));
+  EXPECT_EQ(one, key_with("0\t1\t\t0.1\t0.2\n"));
+}
+
 TEST_F(finished, a_folder_that_cannot_be_made_is_refused) {
   const auto file = folder_.write("file", "text");
   EXPECT_THAT(support::refusal<lab::usage_error>([&] { finished_runs(file, {}); }),
