@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,17 +26,33 @@ struct counts_options {
   std::filesystem::path in;
   bool as_json = false;
   trace_options reading;
+  std::vector<std::string> given;  ///< names of those in `reading`
 };
 
 constexpr std::array shares = {0.125, 0.25, 0.5};
+
+/// Errors: usage_error if an option for traces is given, besides `accepted`.
+void refuse_trace_options(const counts_options& options, std::string_view accepted = "") {
+  for (const auto& name : options.given)
+    if (name != accepted)
+      throw lab::usage_error(fmt::format("{}: {} has counts, accepted: a trace, or no {}", name,
+                                         options.in.string(), name));
+}
 
 lab::expert_counts read_counts(const counts_options& options) {
   const auto path = input_path(options.in);
   if (options.reading.format == lab::trace_format::automatic) {
     const auto beginning = lab::read_beginning(path, 65536).text;
-    if (beginning.starts_with("GGUF")) return lab::read_imatrix(path);
-    if (lab::looks_like_logical_counts(beginning)) return lab::read_logical_counts(path);
+    if (beginning.starts_with("GGUF")) {
+      refuse_trace_options(options);
+      return lab::read_imatrix(path);
+    }
+    if (lab::looks_like_logical_counts(beginning)) {
+      refuse_trace_options(options);
+      return lab::read_logical_counts(path);
+    }
     if (lab::looks_like_count_csv(beginning)) {
+      refuse_trace_options(options, "--experts");
       lab::reading_notes notes;
       auto counts = lab::read_count_csv(path, options.reading.experts, &notes);
       report_notes(path, notes);
@@ -91,7 +109,10 @@ command add_counts(CLI::App& root) {
   app->footer(R"(Examples:
   hotset counts imatrix.gguf
   hotset counts routes.trace --json)");
-  return {app, [options] { return print_counts(*options); }};
+  return {app, [app, options] {
+            options->given = given_trace_options(*app);
+            return print_counts(*options);
+          }};
 }
 
 }  // namespace hotset::cli

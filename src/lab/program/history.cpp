@@ -107,7 +107,7 @@ command add_history(CLI::App& root) {
              "fraction of the --from rows to keep (newest first)")
       ->needs(from);
   add_number(*app, "--rows", options->rows, 256, 32768,
-             "maximum tokens to keep (newest first); a multiple of 256");
+             "maximum tokens to keep (newest first); a multiple of 256 if traces are given");
   add_number(*app, "--model", options->model,
              "number that identifies the model, such as a hash of its weights; files with another "
              "number are refused; 0: none");

@@ -25,14 +25,8 @@ struct import_options {
 
 int import_trace(const import_options& options) {
   output_file out(options.out, lab::output_content::binary);
-  auto trace = open_input(options.in, options.reading).trace;
+  auto trace = open_input(options.in, options.reading, options.expert_bytes).trace;
   if (!options.name.empty()) trace.name = options.name;
-  if (options.expert_bytes) {
-    if (!trace.expert_bytes.empty())
-      refuse_option("--expert-bytes", lab::least_size_text(*options.expert_bytes),
-                    "traces without expert bytes");
-    trace.expert_bytes = {*options.expert_bytes};
-  }
   write_trace(trace, out);
   return ok;
 }
@@ -45,8 +39,7 @@ command add_import(CLI::App& root) {
   add_file(*app, "IN", options->in, "trace of any known format")->required();
   add_file(*app, "OUT", options->out, "native trace to write (safetensors)")->required();
   app->add_option("--name", options->name, "name of the trace in reports")->type_name("TEXT");
-  add_size(*app, "--expert-bytes", options->expert_bytes, "MiB",
-           "size of one expert, such as 3.6MiB, for a trace without it");
+  add_expert_bytes(*app, options->expert_bytes);
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset import gemma.route.csv gemma.trace

@@ -199,6 +199,8 @@ void take_machine(const plan_options& options, lab::plan_request& request,
   if (!request.has_card && sets_device)
     throw lab::usage_error(
         "--gpu none: accepted without --vram, --unified, --devices, --link and speeds of a device");
+  if (request.is_unified && request.devices > 1)
+    throw lab::usage_error("--unified: the host's memory has one device; accepted: no --devices");
   if (request.is_unified && request.device_bytes > request.host_bytes)
     throw lab::usage_error("--unified: --vram is a part of --host-ram; accepted: at most that");
   if (card && request.has_card) {
@@ -485,6 +487,10 @@ command add_plan(CLI::App& root) {
   hotset plan --layers 48 --experts 128 --top-k 8 --expert-bytes 2.5MiB --kv-bytes-per-token 96KiB --vram 12GiB)");
   return {app, [app, options] {
             options->has_link = app->count("--link") > 0;
+            for (const char* name :
+                 {"--format", "--as", "--first", "--tokens", "--sequences", "--field"})
+              if (options->trace.empty() && app->count(name) > 0)
+                throw lab::usage_error(fmt::format("{}: accepted with --trace", name));
             return plan(*options);
           }};
 }

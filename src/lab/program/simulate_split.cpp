@@ -30,7 +30,7 @@ struct split_options {
   /// Parts set directly by options; control_of adds values from the first workflow.
   lab::split_request request;
   std::uint64_t kv_token_bytes = 0;
-  std::uint64_t expert_bytes = 0;  ///< 0: from the traces
+  std::optional<std::uint64_t> expert_bytes{};
   std::uint64_t context = 4096;
   std::uint64_t concurrency = 1;
   cost_model prices;
@@ -63,16 +63,15 @@ std::vector<lab::workflow> read_workflows(const split_options& options, inputs& 
   for (const auto& path : options.requests) files.requests.push_back(open_prompts(path));
   std::vector<lab::workflow> flows;
   for (std::size_t i = 0; i < options.traces.size(); ++i) {
-    files.routing.push_back(open_input(options.traces[i], reading).trace);
+    files.routing.push_back(open_input(options.traces[i], reading, options.expert_bytes).trace);
     flows.push_back({files.routing.back().name, &files.routing.back(),
                      &files.requests[std::min(i, files.requests.size() - 1)]});
   }
   return flows;
 }
 
-std::uint64_t slot_bytes_of(const split_options& options, const routing_trace& trace) {
-  auto shape = trace.shape();
-  if (options.expert_bytes != 0) shape.expert_bytes = {options.expert_bytes};
+std::uint64_t slot_bytes_of(const routing_trace& trace) {
+  const auto shape = trace.shape();
   if (shape.expert_bytes.empty())
     throw lab::usage_error(fmt::format("{}: {}; accepted: --expert-bytes SIZE", trace.name,
                                        lab::why_no_expert_bytes(trace)));
@@ -87,7 +86,7 @@ marginal_value::config control_of(const split_options& options, const lab::workf
   const admission_floor floor{options.concurrency, options.context, tokens};
   if (const auto bad = floor.validate()) throw lab::usage_error(bad->message);
   auto out = options.request.control;
-  out.limits.slot_bytes = slot_bytes_of(options, trace);
+  out.limits.slot_bytes = slot_bytes_of(trace);
   out.limits.block_bytes = options.kv_token_bytes * tokens;
   out.limits.min_cap = static_cast<std::uint64_t>(trace.top_k);
   out.limits.max_cap = static_cast<std::uint64_t>(trace.experts);
@@ -117,8 +116,7 @@ void add_prices(CLI::App& app, split_options& options) {
   add_size(app, "--kv-token-bytes", options.kv_token_bytes, "KiB",
            "KV cache of one token, such as 96KiB")
       ->required();
-  add_size(app, "--expert-bytes", options.expert_bytes, "MiB",
-           "size of one expert, such as 3.6MiB, for traces without it");
+  add_expert_bytes(app, options.expert_bytes);
   add_number(app, "--context", options.context, std::uint64_t{1}, std::uint64_t{1} << 32U,
              "maximum tokens of a session");
   add_number(app, "--concurrency", options.concurrency, std::uint64_t{1}, std::uint64_t{4096},

@@ -2,6 +2,7 @@
 #include "lab/program/trace_input.hpp"
 
 #include <limits>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,8 +14,20 @@
 
 namespace hotset::cli {
 
+namespace {
+
+constexpr const char* group = "Reading traces";
+
+}  // namespace
+
+std::vector<std::string> given_trace_options(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const auto* option : app.get_options())
+    if (option->get_group() == group && option->count() > 0) out.push_back(option->get_name());
+  return out;
+}
+
 void add_trace_options(CLI::App& app, trace_options& options) {
-  constexpr const char* group = "Reading traces";
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
   if (app.get_option_no_throw("--format") == nullptr)  // place has its own
     add_parsed(

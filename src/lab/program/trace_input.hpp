@@ -19,6 +19,9 @@ using trace_options = lab::open_trace_options;
 /// Adds the options to app, in their own group. options must outlive the parse.
 void add_trace_options(CLI::App& app, trace_options& options);
 
+/// The names of those options that the command line has.
+[[nodiscard]] std::vector<std::string> given_trace_options(const CLI::App& app);
+
 /// Adds --expert-bytes, for open_input.
 void add_expert_bytes(CLI::App& app, std::optional<std::uint64_t>& bytes);
 

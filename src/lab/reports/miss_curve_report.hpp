@@ -11,13 +11,13 @@
 
 namespace hotset::lab {
 
-/// {"schema", "generator", "name", "scope", "method", "replay", "accesses", "compulsory_misses", "widest",
-/// "experts_total", "cycle", "curves": [{"layer", "widest", "misses", "slot_bytes", "below_cycle"}]}. Misses below a
-/// pool's widest union are null.
+/// {"schema", "generator", "name", "scope", "eviction" (if one was named), "method", "replay", "accesses",
+/// "compulsory_misses", "widest", "experts_total", "cycle", "curves": [{"layer", "widest", "misses", "slot_bytes",
+/// "below_cycle"}]}. Misses below a pool's widest union are null.
 /// One object for a single set, else an array.
 [[nodiscard]] std::string to_json_text(std::span<const curve_set> sets);
-/// trace,scope,method,replay,layer,slots,misses,share,bytes,layers,experts,below_cycle; one line per capacity, from
-/// the widest union on.
+/// trace,scope,eviction (if one was named),method,replay,layer,slots,misses,share,bytes,layers,experts,below_cycle; one
+/// line per capacity, from the widest union on.
 [[nodiscard]] std::string to_csv(std::span<const curve_set> sets);
 /// Misses and hits of all pools together, at several capacities. A line says if some are below a token's cycle.
 [[nodiscard]] std::string to_table(const curve_set& curves, const table_view& view = {});

@@ -179,6 +179,12 @@ TEST_F(plan_command, a_cards_link_counts_for_prompts) {
             prompt("--gpu rtx4090 --link 10GB/s --device-flops 330"));
 }
 
+TEST_F(plan_command, options_of_a_trace_need_one) {
+  for (const auto* option : {"--first 9", "--tokens 0:9", "--sequences 0:9", "--as decode",
+                             "--format npy", "--field layer=l"})
+    refused(std::string("plan --model gpt-oss-20b --vram 24GiB ") + option, 2, {"--trace"});
+}
+
 TEST_F(plan_command, plans_unified_memory_and_no_card) {
   const std::string plan = "plan --model gpt-oss-20b --engine llama.cpp ";
   const auto mac = out_of(plan + "--unified --host-ram 32GiB");
@@ -191,6 +197,7 @@ TEST_F(plan_command, plans_unified_memory_and_no_card) {
   for (const auto* option : {"--vram 8GiB", "--link 9GB/s", "--device-flops 9", "--unified"})
     refused(plan + "--gpu none --host-ram 32GiB " + option, 2, {"accepted without --vram"});
   refused(plan + "--unified --host-ram 32GiB --vram 48GiB", 2, {"a part of --host-ram"});
+  refused(plan + "--unified --host-ram 32GiB --devices 2", 2, {"one device"});
 }
 
 TEST_F(plan_command, reads_names_as_people_write_them) {

@@ -103,8 +103,9 @@ TEST_F(trace_commands, import_sets_expert_bytes_that_the_trace_lacks) {
   write("hand.jsonl", jsonl);
   (void)out_of("import hand.jsonl hand.trace --expert-bytes 3MiB" + as_jsonl);
   EXPECT_EQ(json_of("info hand.trace --json")["expert_bytes_max"], 3145728);
-  refused("import hand.trace again.trace --expert-bytes 1MiB", 2,
-          {"--expert-bytes: '1MiB'; accepted: traces without expert bytes"});
+  const auto replaced = run("import hand.trace again.trace --expert-bytes 1MiB");
+  EXPECT_THAT(replaced.err, HasSubstr("note: --expert-bytes replaces the sizes of the trace"));
+  EXPECT_EQ(json_of("info again.trace --json")["expert_bytes_max"], 1048576);
   refused("import hand.jsonl x.trace --expert-bytes 0B" + as_jsonl, 2, {"--expert-bytes: '0B'"});
   EXPECT_FALSE(std::filesystem::exists(path("x.trace")));
 }
@@ -181,6 +182,11 @@ TEST_F(trace_commands, counts_are_a_profile) {
   refused("counts m.gguf", 4, {"m.gguf"});
   refused("counts missing", 4, {"missing"});
   (void)out_of("counts t.csv --json >c.json");
+  refused("counts c.json --first 1", 2, {"--first: c.json has counts, accepted: a trace"});
+  refused("counts m.gguf --experts 4", 2, {"--experts: m.gguf has counts"});
+  write("n.csv", "layer,expert,count\n0,1,5\n");
+  EXPECT_EQ(json_of("counts n.csv --experts 4 --json")["experts"], 4);
+  refused("counts n.csv --tokens 0:1", 2, {"--tokens: n.csv has counts"});
   refused("info c.json", 4, {"c.json", "counts of experts hold no trace"});
 }
 
