@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterable
 from typing import Any, Optional
 
@@ -93,18 +92,18 @@ class Output:
             raise self._refused(f"cannot be written: {bad.strerror or bad}") from bad
 
     def _replace(self, parts: Iterable[Any]) -> None:
-        handle, part = tempfile.mkstemp(prefix=".hotset-", dir=os.path.dirname(self._target))
+        part = os.path.join(os.path.dirname(self._target), f".hotset-{secrets.token_hex(8)}")
+        mode = 0o666 if self._facts is None else 0o600
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             with os.fdopen(handle, "wb") as file:
                 for one in parts:
                     file.write(one)
-            if self._facts is None:
-                mask = os.umask(0)
-                os.umask(mask)
-                os.chmod(part, 0o666 & ~mask)
-            else:
-                with contextlib.suppress(PermissionError):
+            if self._facts is not None:
+                try:
                     os.chown(part, self._facts.st_uid, self._facts.st_gid)
+                except PermissionError as bad:
+                    raise self._refused("its owner cannot be kept; accepted: a path of a new file") from bad
                 os.chmod(part, stat.S_IMODE(self._facts.st_mode))
             os.replace(part, self._target)
         except BaseException:

@@ -121,8 +121,9 @@ class Paging:
     remaining memory."""
 
     def __init__(self, budget: Union[int, str], eviction: str) -> None:
-        """budget: size of all slots, bytes or "6GiB". Raises InvalidArgument."""
+        """budget: size of all slots, bytes or "6GiB". Raises InvalidArgument, InvalidConfig."""
         self.budget = bytes_of(budget)
+        Pager(1, 2, 1, slots=1, eviction=eviction)  # a wrong name ends the server before it loads weights
         self.eviction = eviction
         self.layers: list[PagedRoutedExperts] = []
         self.pager: Optional[Pager] = None

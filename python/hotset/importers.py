@@ -12,6 +12,8 @@ import json
 import os
 import re
 import warnings as _warnings
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
 
@@ -184,6 +186,8 @@ def from_router_logits(
     )
 
 
+# numpy raises these for a damaged file.
+_DAMAGED = (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 _ID_NAMES = ("routed_experts", "experts", "topk_ids", "ids")
 
 
@@ -198,7 +202,7 @@ def from_numpy(path: Path, experts: int, *, name: str = "", model: str = "") -> 
         arrays = (
             {"ids": held} if isinstance(held, numpy.ndarray) else {n: held[n] for n in held.files}
         )
-    except (ValueError, KeyError, EOFError) as bad:
+    except _DAMAGED as bad:
         raise InvalidArgument(
             f"{path}: {bad}, accepted: a .npy or .npz file without Python objects"
         ) from bad
@@ -266,7 +270,7 @@ def _read_counts(path: Path) -> Any:
             return _load_torch(path)
         held = numpy.load(path, allow_pickle=False)
         return held if isinstance(held, numpy.ndarray) else {n: held[n] for n in held.files}
-    except (ValueError, EOFError, KeyError) as bad:
+    except _DAMAGED as bad:
         raise InvalidArgument(f"{path}: {bad}, accepted: .npy, .npz, .json, .pt or .gguf") from bad
 
 

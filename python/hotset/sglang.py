@@ -92,6 +92,8 @@ def register() -> None:
     try:
         if wanted != "1":
             raise InvalidArgument(f"HOTSET_PLACEMENT is '{wanted}', accepted: 1; --init-expert-location takes a file of hotset place --format sglang")
+        if os.environ.get("HOTSET_PLACEMENT_PROFILE"):
+            raise InvalidArgument("HOTSET_PLACEMENT_PROFILE is set, accepted: unset, because SGLang gives its steps")
         given = settings()
         assert given is not None
         version = importlib.metadata.version("sglang")

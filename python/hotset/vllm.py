@@ -103,7 +103,7 @@ class RequestRecorder:
         while (requests := self._full.get()) is not None:
             try:
                 self._write(requests)
-            except (Error, OSError) as bad:
+            except Exception as bad:  # else requests would be kept for the server's life
                 _log.error("hotset: nothing more is recorded: %s", bad)
                 self._failed = True
                 return

@@ -122,6 +122,11 @@ def test_numpy_files_hold_one_trace_or_requests(tmp_path):
     one = {f"request{n:02}" if n < 4 else f"request{n}": ids[n % 3 : n % 3 + 1] for n in range(12)}
     numpy.savez(tmp_path / "g.npz", **{n: one[n] for n in reversed(one)})
     assert importers.from_numpy(tmp_path / "g.npz", 8).ids.tolist() == 4 * ids.tolist()
+    good = (tmp_path / "b.npz").read_bytes()
+    for bad in (good[:40], good[:-30], good[:60] + 20 * b"\xff" + good[80:]):
+        (tmp_path / "bad.npz").write_bytes(bad)
+        with pytest.raises(hotset.InvalidArgument, match="bad.npz: "):
+            importers.from_numpy(tmp_path / "bad.npz", 8)
     numpy.savez(tmp_path / "d.npz", ids=ids, experts=ids)
     with pytest.raises(hotset.InvalidArgument, match="arrays experts, ids, accepted: one of them"):
         importers.from_numpy(tmp_path / "d.npz", 8)

@@ -426,6 +426,12 @@ def sglang(monkeypatch):
     return registry
 
 
+def test_sglang_takes_no_profile(sglang, monkeypatch, caplog):
+    monkeypatch.setenv("HOTSET_PLACEMENT_PROFILE", "steps.safetensors")
+    hotset.sglang.register()
+    assert "HOTSET_PLACEMENT_PROFILE is set, accepted: unset" in caplog.text and not sglang.hooks
+
+
 def test_sglang_places_by_its_steps_from_its_present_map(sglang, caplog):
     caplog.set_level(logging.INFO)
     hotset.sglang.register()

@@ -103,6 +103,24 @@ def test_a_failed_save_leaves_the_file_as_it_was(tmp_path):
     assert os.listdir(tmp_path) == ["a.trace"]
 
 
+def test_a_file_is_written_without_the_umask_and_keeps_its_owner(tmp_path, monkeypatch):
+    trace = hotset.Trace.from_arrays([[[1]]], 2)
+
+    def refuse(*given):
+        raise PermissionError(given)
+
+    # Other threads of a server create files meanwhile.
+    monkeypatch.setattr(os, "umask", refuse)
+    trace.save(tmp_path / "a.trace")
+    monkeypatch.setattr(os, "chown", refuse)
+    trace.save(tmp_path / "b.trace")
+    before = (tmp_path / "a.trace").stat()
+    with pytest.raises(hotset.CannotWrite, match="a.trace: its owner cannot be kept"):
+        trace.save(tmp_path / "a.trace")
+    assert (tmp_path / "a.trace").stat().st_ino == before.st_ino
+    assert sorted(os.listdir(tmp_path)) == ["a.trace", "b.trace"]
+
+
 def test_damaged_files_are_refused(tmp_path):
     good = recorded(tmp_path / "good.trace").read_bytes()
     path = tmp_path / "bad.trace"

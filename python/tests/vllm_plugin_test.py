@@ -110,6 +110,20 @@ def test_what_cannot_be_written_never_reaches_the_server(vllm, caplog):
     assert caplog.text.count("nothing is recorded") == 1
 
 
+def test_any_failure_of_the_writer_ends_the_recording(tmp_path, caplog, monkeypatch):
+    def fail(*given, **named):
+        raise MemoryError("no memory for a trace")
+
+    monkeypatch.setattr(plugin, "from_routed_experts", fail)
+    recorder = plugin.RequestRecorder(str(tmp_path), requests=1)
+    recorder.add(IDS)
+    recorder._writer.join(10)
+    assert not recorder._writer.is_alive()
+    recorder.add(IDS)
+    assert recorder._full.empty(), "nothing waits for a writer that has ended"
+    assert "nothing more is recorded: no memory for a trace" in caplog.text
+
+
 def test_requests_of_two_models_end_the_recording_and_are_told(tmp_path, caplog):
     recorder = plugin.RequestRecorder(str(tmp_path), requests=2)
     recorder.add(IDS)
