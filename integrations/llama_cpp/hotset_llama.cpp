@@ -467,7 +467,14 @@ const char* hotset_llama_error(const hotset_llama* paging) { return paging->erro
 const char* hotset_llama_describe(const hotset_llama* paging) {
   return paging->description.c_str();
 }
-const char* hotset_llama_warning(hotset_llama* paging) { return paging->warning(); }
+const char* hotset_llama_warning(hotset_llama* paging) {
+  const char* out = nullptr;
+  (void)guarded(paging, [&] {
+    out = paging->warning();
+    return true;
+  });
+  return out;
+}
 const char* hotset_llama_built_for(void) { return HOTSET_LLAMA_BUILT_FOR; }
 int hotset_llama_get_stats(const hotset_llama* paging, hotset_llama_stats* out) {
   if (paging->context == nullptr || out->struct_size < sizeof(hotset_llama_stats)) return 1;

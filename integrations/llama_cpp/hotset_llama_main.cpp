@@ -203,7 +203,10 @@ int main(int argc, char** argv) {
                  "write a timeline for Perfetto, as Chrome trace events");
   app.add_flag("--verify", choice.verify,
                "then run the model without paging, and compare all outputs byte by byte");
-  app.add_flag("--plain", choice.plain, "without paging, for comparison");
+  auto* const plain = app.add_flag("--plain", choice.plain, "without paging, for comparison");
+  for (const auto* paged : {"--expert-budget", "--slots", "--eviction", "--prefetch", "--source",
+                            "--readers", "--metrics", "--timeline", "--verify"})
+    plain->excludes(paged);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
