@@ -74,7 +74,7 @@ reference: packages-reference
 # UndefinedBehaviorSanitizer omits the checks that tripled the build time: null and object bounds (AddressSanitizer
 # finds both), pointer overflow, alignment in tests, and the inner loops of the example engine.
 # Two tests with minutes of arithmetic are excluded: the engine's complete answers, and the command `verify`, whose
-# cases another test runs.
+# cases another test runs; so are tests that compile sources or run scripts, without a sanitizer's code.
 check: export HOTSET_INTERLEAVING_OPERATIONS = 5000000
 check: packages-check style reference
 	cmake/lint.sh build/dev
