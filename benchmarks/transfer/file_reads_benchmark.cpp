@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -32,20 +33,27 @@ constexpr std::int32_t experts = 256;
 constexpr std::size_t batch = 8;  ///< per visit
 
 /// 324 MiB that direct reads never find in the page cache; in the current folder, or in HOTSET_BENCHMARK_FOLDER.
-const std::string& file() {
-  static const std::string path = [] {
+class made_file {
+ public:
+  made_file() {
     const char* const folder = std::getenv("HOTSET_BENCHMARK_FOLDER");
-    auto out = std::string(folder == nullptr ? "." : folder) + "/file_reads_benchmark.bin";
-    std::ofstream to(out, std::ios::binary);
+    path = std::string(folder == nullptr ? "." : folder) + "/file_reads_benchmark.bin";
+    std::ofstream to(path, std::ios::binary);
     std::vector<char> piece(expert_bytes);
     for (std::int32_t e = 0; e < experts; ++e) {
       std::fill(piece.begin(), piece.end(), static_cast<char>(e));
       to.write(piece.data(), static_cast<std::streamsize>(piece.size()));
     }
-    std::atexit([] { std::filesystem::remove(file()); });
-    return out;
-  }();
-  return path;
+  }
+  ~made_file() {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
+  std::string path;
+};
+const std::string& file() {
+  static const made_file made;
+  return made.path;
 }
 
 std::int32_t expert_at(std::uint64_t n) { return static_cast<std::int32_t>(n * 97 % experts); }
