@@ -390,7 +390,7 @@ class cache_reader {
 };
 
 /// Counts parameters, with those of multi-token prediction.
-model_arithmetic arithmetic_of(std::span<const gguf_file> parts, const geometry& experts) {
+model_arithmetic stored_arithmetic(std::span<const gguf_file> parts, const geometry& experts) {
   model_arithmetic out;
   std::uint64_t routed = 0;
   std::uint64_t embeddings = 0;
@@ -439,7 +439,7 @@ model_description describe_gguf(const std::filesystem::path& path, const model_o
     auto before = read_gguf_weights(path, parts);
     out.notes.push_back(wish_note(options.weights, stored.expert_bytes(), before.expert_bytes()));
   }
-  out.arithmetic = arithmetic_of(parts, m.experts);
+  out.arithmetic = stored_arithmetic(parts, m.experts);
   if (!options.weights.empty()) out.arithmetic.lookup_bytes = 0;  // unknown in the other format
   m.is_causal = keys.flag("attention.causal", true);
   if (m.is_causal)

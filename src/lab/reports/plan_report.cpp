@@ -117,14 +117,10 @@ row each_of(const List& list, Make make) {
   return out;
 }
 
-row or_null(const std::optional<double>& value) {
-  return value && std::isfinite(*value) ? row(*value) : row(nullptr);
-}
-
 row json_of_line(const engine_setting& s) {
   return {{"name", s.engine},
           {"line", s.text},
-          {"decode_tokens_per_s", or_null(s.decode)},
+          {"decode_tokens_per_s", s.decode},
           {"prompt_tokens_per_s", or_null(s.prompt)},
           {"host_bytes", s.host_bytes},
           {"disk_bytes", s.disk_bytes}};
@@ -160,7 +156,7 @@ row json_of(const memory_plan& plan) {
           {"predicted",
            {{"hit_rate", plan.hit_rate},
             {"seconds_per_step", plan.seconds},
-            {"ceiling_tokens_per_s", or_null(plan.ceiling_tokens_per_second)},
+            {"ceiling_tokens_per_s", plan.ceiling_tokens_per_second},
             {"new_bytes_per_step", plan.new_bytes_per_step},
             {"uniform_misses_per_step", plan.quotas.uniform_misses},
             {"quota_misses_per_step", plan.quotas.misses},

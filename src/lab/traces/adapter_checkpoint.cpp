@@ -112,7 +112,7 @@ std::vector<expert_key> tuned_experts(const esft_config& config) {
   return out;
 }
 
-std::string name_of(const esft_config& config, expert_key key, const expert_matrix& matrix) {
+std::string tensor_name(const esft_config& config, expert_key key, const expert_matrix& matrix) {
   return fmt::format("{}layers.{}.mlp.experts.{}.{}.weight", prefix,
                      config.layer_numbers[index_of(key.layer)], key.expert, matrix.name);
 }
@@ -184,7 +184,7 @@ void write_files(const fs::path& folder, const adapter_format& format, const exp
   safetensors_header header;
   for (const auto key : tuned)
     for (const auto& matrix : shape.matrices)
-      header.add(name_of(config, key, matrix), format.dtype,
+      header.add(tensor_name(config, key, matrix), format.dtype,
                  std::array{matrix.rows, matrix.columns}, element_bytes(shape.type));
   data.write(header.bytes({{"format", "pt"}}));  // some readers require it
   for (const auto key : tuned)
@@ -192,7 +192,7 @@ void write_files(const fs::path& folder, const adapter_format& format, const exp
       const auto bytes = source(key.layer, key.expert, matrix);
       if (bytes.size() != shape.bytes(matrix))
         throw usage_error(fmt::format("source of {}: {} bytes, accepted: {}",
-                                      name_of(config, key, matrix), bytes.size(),
+                                      tensor_name(config, key, matrix), bytes.size(),
                                       shape.bytes(matrix)));
       data.writer().write(bytes);
       data.check();
@@ -274,7 +274,7 @@ class adapter_checkpoint::contents {
     auto left = tensors();
     for (const auto key : tuned_)
       for (const auto& matrix : shape_.matrices) {
-        const auto name = name_of(config_, key, matrix);
+        const auto name = tensor_name(config_, key, matrix);
         const auto at = left.find(std::string_view(name).substr(prefix.size()));
         if (at == left.end())
           refuse_input(folder.string(), fmt::format("tensor '{}'", name), "is missing",
