@@ -363,6 +363,14 @@ def _attributes() -> dict[str, int]:
     return {"": curses.A_NORMAL, "title": curses.A_BOLD, "bad": bad}
 
 
+def _follow_size(screen: Any) -> None:
+    """Follows the terminal's size where curses was not told of a change: seen once, on a busy machine."""
+    size = os.get_terminal_size()
+    if curses.is_term_resized(size.lines, size.columns):
+        curses.resizeterm(size.lines, size.columns)
+        screen.clear()
+
+
 def _draw(screen: Any, lines: Sequence[Line], attributes: dict[str, int]) -> None:
     height, width = screen.getmaxyx()
     screen.erase()
@@ -379,6 +387,7 @@ def _watch(screen: Any, reader: Reader) -> None:
     attributes = _attributes()
     due = time.monotonic() + _REFRESH
     while True:
+        _follow_size(screen)
         height, _ = screen.getmaxyx()
         _draw(screen, reader.lines(height), attributes)
         screen.timeout(max(0, math.ceil(1000 * (due - time.monotonic()))))
