@@ -364,7 +364,7 @@ def _attributes() -> dict[str, int]:
 
 
 def _follow_size(screen: Any) -> None:
-    """Follows the terminal's size where curses was not told of a change: seen once, on a busy machine."""
+    """Some builds of curses do not follow a change of the size themselves."""
     size = os.get_terminal_size()
     if curses.is_term_resized(size.lines, size.columns):
         curses.resizeterm(size.lines, size.columns)
