@@ -55,8 +55,9 @@ struct range_reader_config {
 };
 
 /// Reads block the copying thread. The tensors of an expert are requested at once, over connections that stay open.
-/// A read that fails at one source, after its retries, is repeated whole at the next; later reads start there. A file
-/// that has changed since it was opened fails. `problem` gives the reasons if a read fails at every source.
+/// A read that fails at one source, after its retries, is repeated whole at the next; later reads start there. If the
+/// first one takes all the time, the read fails, and later ones start at the next. A file that has changed since it was
+/// opened fails. `problem` gives the reasons if a read fails at every source.
 /// Only hashes detect a file that is overwritten in place, and sources with different files of one size. A tensor's
 /// hash is checked if the whole tensor is read, as tiers and backends do.
 /// Redirects are followed, from https only to https. Certificates are checked.

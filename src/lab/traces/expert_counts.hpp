@@ -46,7 +46,7 @@ struct expert_counts {
 [[nodiscard]] bool looks_like_count_csv(std::string_view beginning);
 
 /// Reads such a CSV, SGLang's earlier recording among them; counts of one expert are summed. `experts`: of a layer; 0:
-/// the highest id + 1, which is noted Errors: trace_error.
+/// the highest id + 1, which is noted. Errors: trace_error; a column for each expert, and not so many.
 [[nodiscard]] expert_counts read_count_csv(const std::filesystem::path& path, std::int32_t experts,
                                            reading_notes* notes = nullptr);
 
