@@ -265,11 +265,12 @@ def test_a_server_of_other_things_is_refused_in_one_line():
 class Terminal:
     """A program on a pseudo-terminal."""
 
-    def __init__(self, *words, height=24, width=80, term="xterm"):
+    def __init__(self, *words, height=24, width=80, term="xterm", hangup=signal.SIG_DFL):
         self.output = b""
         self.process, self.master = pty.fork()
         if self.process == 0:
             os.environ["TERM"] = term
+            signal.signal(signal.SIGHUP, hangup)
             os.execv(sys.executable, [sys.executable, "-B", "-c", self.WAIT, *words])
         self.resize(height, width)
         self.before = termios.tcgetattr(self.master)
@@ -348,6 +349,21 @@ def test_a_signal_to_end_restores_the_terminal(tmp_path):
     os.kill(terminal.process, signal.SIGTERM)
     code, rest = terminal.end()
     assert code == 128 + signal.SIGTERM and b"\x1b[?1049l" in rest
+
+
+@pytest.mark.parametrize("hangup", [signal.SIG_DFL, signal.SIG_IGN])
+def test_the_view_ends_with_its_terminal(tmp_path, hangup):
+    file = tmp_path / "hotset.prom"
+    file.write_text(page())
+    terminal = Terminal(str(file), hangup=hangup)
+    terminal.read_until(rb"hit rate")
+    os.close(terminal.master)
+    deadline = time.monotonic() + 60
+    while (done := os.waitpid(terminal.process, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if done[0] == 0:
+        os.kill(terminal.process, signal.SIGKILL)
+    assert done[0] == terminal.process
 
 
 def test_a_terminal_that_curses_does_not_know_is_refused_in_one_line(tmp_path):
