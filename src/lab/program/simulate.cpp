@@ -491,7 +491,9 @@ void add_output(CLI::App& app, simulate_options& options) {
       ->excludes(app.get_option("--until"))
       ->excludes(app.get_option("--compare"))
       ->excludes(app.get_option("--decisions"))
-      ->excludes(app.get_option("--timeline"));
+      ->excludes(app.get_option("--timeline"))
+      ->excludes(app.get_option("--csv"))
+      ->excludes(app.get_option("--columns"));
   app.add_flag("--progress", options.progress,
                "without a terminal, too: print the share done, the runs and the time left on "
                "standard error every 10 s");

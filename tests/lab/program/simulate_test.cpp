@@ -433,6 +433,8 @@ TEST_F(simulate, a_dry_run_lists_the_runs_and_those_that_are_finished) {
   refused("simulate t.trace --slots 1 --dry-run", 3, {"t.trace", "size 1"});
   refused("simulate t.trace --eviction lur --dry-run", 2, {"'lur'"});
   refused("simulate t.trace --rank --dry-run", 2, {"--rank", "without --dry-run"});
+  refused("simulate t.trace --csv --dry-run", 2, {"--csv", "excludes --dry-run"});
+  refused("simulate t.trace --columns all --dry-run", 2, {"--columns", "excludes --dry-run"});
 }
 
 // The published table for this trace; the data folder's README has its rules.
