@@ -195,6 +195,26 @@ void refuse_empty_keys(const routing_trace& trace, const fs::path& path) {
                fmt::format("at most {} experts in all layers", most));
 }
 
+/// Notes options that the trace was not read by.
+void note_unused(const routing_trace& trace, trace_format format,
+                 const open_trace_options& options) {
+  const auto note = [&](bool unused, std::string_view option, const std::string& why) {
+    if (unused) add_note(options.notes, fmt::format("{} has no effect: {}", option, why));
+  };
+  const auto own = [](std::int32_t asked, std::int32_t read) {
+    return asked != 0 && asked != read;
+  };
+  note(own(options.experts, trace.experts), "--experts",
+       fmt::format("the trace has {} experts per layer", trace.experts));
+  note(own(options.top_k, trace.top_k), "--top-k",
+       fmt::format("the trace has {} experts per token", trace.top_k));
+  note(options.fields != field_map{} && format != trace_format::json_lines &&
+           format != trace_format::columns,
+       "--field", "only jsonl and csv have named fields");
+  note(options.block_bytes != 1 && format != trace_format::requests, "--block-bytes",
+       "only requests have blocks");
+}
+
 }  // namespace
 
 std::string_view name_of(trace_format format) noexcept { return importer_of(format).name; }
@@ -234,6 +254,7 @@ routing_trace open_trace(const fs::path& path, const open_trace_options& options
                           : options.format;
   const auto& known = importer_of(format);
   auto trace = known.read(path, options);
+  note_unused(trace, format, options);
   if (!options.layers.empty()) keep_layers(trace, options.layers, path.string());
   if (known.routers) empty_filled_rows(trace, path.string(), options.notes);
   if (known.routers && format != trace_format::native) {

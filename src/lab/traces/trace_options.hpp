@@ -80,6 +80,7 @@ struct field_map {
   std::string sequence = "sequence";  ///< number or name; default: one sequence
   /// CSV: rank of the row's first expert; default: after those of the previous rows.
   std::string rank = "rank";
+  bool operator==(const field_map&) const = default;
 };
 
 /// Parses "layer=l,experts=ids": other fields keep their names. Errors: invalid_config.
@@ -94,7 +95,7 @@ inline constexpr std::string_view accepted_phases =
 /// Returns "gemma" for "a/gemma.route.csv".
 [[nodiscard]] std::string trace_name(const std::string& file);
 
-/// Options for reading a recording. Each reader uses those that its format needs, and ignores the rest.
+/// Options for reading a recording. Each reader uses those that its format needs; open_trace notes the rest.
 struct open_trace_options {
   trace_format format = trace_format::automatic;
   /// None: the recording's own steps; without those, one token per step.

@@ -418,6 +418,26 @@ TEST(open_trace, a_range_of_rows_without_a_row_is_refused) {
   EXPECT_EQ(last.end, 4294967296U);
 }
 
+TEST(open_trace, notes_options_that_the_trace_was_not_read_by) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("t", "layer,expert\n0,1\n0,2\n1,0\n1,3\n");
+  reading_notes notes;
+  (void)open_trace(path, {.top_k = 2, .experts = 4, .notes = &notes});
+  EXPECT_THAT(notes, ElementsAre());
+  const auto trace = open_trace(path, {.experts = 4});
+  const auto native = folder.path() / "native";
+  ASSERT_FALSE(write_native_trace(trace, native.string()));
+  (void)open_trace(native, {.fields = parse_field_map("layer=l"),
+                            .top_k = 3,
+                            .experts = 8,
+                            .block_bytes = 16,
+                            .notes = &notes});
+  EXPECT_THAT(notes, ElementsAre("--experts has no effect: the trace has 4 experts per layer",
+                                 "--top-k has no effect: the trace has 2 experts per token",
+                                 "--field has no effect: only jsonl and csv have named fields",
+                                 "--block-bytes has no effect: only requests have blocks"));
+}
+
 TEST(open_trace, format_names_can_be_parsed) {
   for (const auto* name : {"auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "csv",
                            "npy", "oracle", "requests"})
