@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hotset curve: misses of LRU, FIFO, LFU and Belady at every capacity.
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -59,6 +60,9 @@ void measure(const opened_trace& opened, const curve_options& options,
 
 int curve(const curve_options& options) {
   const auto view = checked(options.table, lab::curve_columns(), !options.out.empty());
+  if (options.seed != 0 && std::ranges::all_of(options.methods, &lab::curve_method::is_exact))
+    refuse_option("--seed", std::to_string(options.seed),
+                  "with --method shards:RATE, which samples");
   output_file out(options.out);
   std::vector<lab::curve_set> sets;
   for (const auto& path : options.traces)

@@ -198,6 +198,8 @@ std::string text_of_placement(const lab::placed_model& model, const place_option
 }
 
 int place(const place_options& options) {
+  if (options.dense_layers != 0 && options.out.empty() && options.from.empty())
+    refuse_option("--dense-layers", std::to_string(options.dense_layers), "with --out or --from");
   std::optional<output_file> out;
   if (!options.out.empty()) out.emplace(options.out);
   std::optional<output_file> profile;

@@ -125,9 +125,11 @@ std::vector<policy_set> combine_policies(const policy_lists& lists, const policy
       for (const auto& choice : lists.*kind.list) varied.emplace_back(set).*kind.choice = choice;
     sets = std::move(varied);
   }
-  if (!lists.gate_weights.empty())
-    for (auto& set : sets)
-      if (set.predictor == learned) set.predictor += ":weights=" + lists.gate_weights;
+  if (lists.gate_weights.empty()) return sets;
+  if (std::ranges::find(sets, learned, &policy_set::predictor) == sets.end())
+    throw usage_error("no predictor reads --gate-weights, accepted: with --preset promoe");
+  for (auto& set : sets)
+    if (set.predictor == learned) set.predictor += ":weights=" + lists.gate_weights;
   return sets;
 }
 

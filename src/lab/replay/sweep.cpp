@@ -125,6 +125,35 @@ void leave_out(const policy_set& policies, const usage_error& why,
   add_once(fmt::format("{}: {}", name, why.what()), not_replayed);
 }
 
+void refuse_if(bool wrong, const std::string& why) {
+  if (wrong) throw usage_error(why);
+}
+
+/// True if something of the set asks a predictor.
+bool asks_predictor(const chosen_policies& set) {
+  return set.prefetch.needs == forecast_need::probabilities || set.pre_eviction ||
+         set.eviction->traits.wants_forecasts;
+}
+
+/// Refuses choices that no set goes by. A preset's own choices may be replaced by others.
+/// Errors: usage_error.
+void refuse_unused(const std::vector<chosen_policies>& sets) {
+  if (sets.empty()) return;
+  const auto is_chosen = [&](std::string policy_set::*kind) {
+    return std::ranges::any_of(sets, [&](const chosen_policies& set) {
+      return set.names.preset.empty() && set.names.*kind != policy_set{}.*kind;
+    });
+  };
+  const bool prefetches =
+      std::ranges::any_of(sets, [](const auto& set) { return set.prefetcher.has_value(); });
+  refuse_if(std::ranges::none_of(sets, asks_predictor) && is_chosen(&policy_set::predictor),
+            "no policy goes by the predictor, accepted: with a --prefetch, --pre-eviction or "
+            "--eviction that does");
+  refuse_if(
+      !prefetches && (is_chosen(&policy_set::guard) || is_chosen(&policy_set::prefetch_order)),
+      "nothing is prefetched, accepted: --prefetch-guard and --prefetch-order with --prefetch");
+}
+
 std::vector<chosen_policies> read_sets(const sweep_request& request,
                                        std::vector<std::string>& not_replayed) {
   std::vector<chosen_policies> out;
@@ -136,6 +165,7 @@ std::vector<chosen_policies> read_sets(const sweep_request& request,
       leave_out(names, why, not_replayed);
     }
   }
+  refuse_unused(out);
   return out;
 }
 
@@ -230,10 +260,6 @@ bool may_split(const visit_sequence& visits, const pool_layout& layout) {
   for (const auto pool : each<pool_id>(layout.pools()))
     if (static_cast<std::uint32_t>(layout.at(pool).slots) < visits.widest_union()) return true;
   return false;
-}
-
-void refuse_if(bool wrong, const std::string& why) {
-  if (wrong) throw usage_error(why);
 }
 
 void check_pager(const run_plan& plan, const sweep_request& request) {
@@ -386,6 +412,8 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
                                       eviction, name_of(plan.mode)));
     run.pager.emplace(make_pager(wanted, knowledge));
   }
+  if (request.lessons != nullptr && !request.warm_start && !asks_predictor(chosen))
+    run.notes.emplace_back("--learn-from has no effect: no policy goes by a predictor");
   if (request.split == visit_split::by_expert)
     run.notes.emplace_back("visits are split by expert: sums change their order (not exact)");
   return run;

@@ -87,11 +87,12 @@ TEST_F(completion, every_offered_policy_is_accepted) {
                  (name == "lhu" ? " --precision 8:4 --miss fetch_lowest" : ""));
   make_trace("s.trace", "--scores");
   // Some policies need more than a trace: forecasts of several layers, slots freed ahead.
-  for (const auto& [option, besides] : {std::pair("--prefetch", "--predictor co-activation"),
-                                        {"--routing", "--pre-eviction active_evict"},
-                                        {"--predictor", ""},
-                                        {"--miss", ""},
-                                        {"--preset", ""}})
+  for (const auto& [option, besides] :
+       {std::pair("--prefetch", "--eviction importance --predictor co-activation"),
+        {"--routing", "--pre-eviction active_evict"},
+        {"--predictor", "--prefetch next_layer_top_k"},
+        {"--miss", ""},
+        {"--preset", ""}})
     for (const auto& name : names_of(option)) {
       const auto simulate =
           fmt::format("simulate s.trace --slots 50% {} {} {}", besides, option, name);

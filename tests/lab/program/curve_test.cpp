@@ -80,6 +80,7 @@ TEST_F(curve_command, refuses_unknown_arguments) {
          "--eviction: shards:0.5 of lfu, accepted: exact, or shards of lru"},
         {"--scope per-layer --method shards:0.5",
          "--method: shards:0.5 of a layer's experts, accepted: exact"},
+        {"--seed 3", "--seed: '3'; accepted: with --method shards:RATE"},
         {"--json --csv", "excludes"},
         {"--max-tokens -1", "--max-tokens: '-1'"}})
     refused(std::string("curve t.trace ") + options, 2, {why});

@@ -121,6 +121,7 @@ TEST_F(place, refuses_in_one_line_and_writes_nothing) {
   EXPECT_THAT(refused("a.trace --ranks 4 --out x.json --format yaml", 2),
               HasSubstr("accepted: vllm, sglang, tensorrt-llm, deepseek"));
   EXPECT_THAT(refused("a.trace --ranks 4 --move-cost 0.1 --out x.json", 2), HasSubstr("--from"));
+  EXPECT_THAT(refused("a.trace --ranks 4 --dense-layers 3", 2), HasSubstr("with --out or --from"));
   (void)out_of("synth other.trace --layers 3 --experts 8 --top-k 2 --tokens 60");
   EXPECT_THAT(refused("a.trace other.trace --ranks 4 --out x.json", 2),
               HasSubstr("accepted: traces of one model, 3 layers x 16 experts, top-2"));

@@ -209,8 +209,24 @@ TEST_F(simulate, a_key_tells_a_trace_from_the_one_that_was_learnt_from) {
   const auto key = [&](const std::string& traces) {
     return json_of("simulate " + traces + " --slots 4 --json")["results"][0]["key"];
   };
-  EXPECT_NE(key("t.trace --learn-from u.trace"), key("u.trace --learn-from t.trace"));
-  EXPECT_NE(key("t.trace --learn-from u.trace"), key("t.trace"));
+  EXPECT_NE(key("t.trace --warm-start --learn-from u.trace"),
+            key("u.trace --warm-start --learn-from t.trace"));
+  EXPECT_NE(key("t.trace --warm-start --learn-from u.trace"), key("t.trace"));
+}
+
+TEST_F(simulate, refuses_what_no_run_goes_by) {
+  const std::string command = "simulate t.trace --slots 50% ";
+  for (const auto* unused :
+       {"--predictor last-routed", "--prefetch-guard none", "--prefetch-order likeliest"})
+    refused(command + unused, 2, {"accepted: ", "--prefetch"});
+  EXPECT_THAT(run(command + "--learn-from t.trace").err + out_of(command + "--learn-from t.trace"),
+              HasSubstr("--learn-from has no effect: no policy goes by a predictor"));
+  refused(command + "--gate-weights w --preset fmoe", 2, {"no predictor reads --gate-weights"});
+  const std::string some = "--predictor last-routed --prefetch no_prefetch,next_layer_top_k ";
+  for (const auto* used : {"", "--prefetch-guard none", "--prefetch-order likeliest"})
+    EXPECT_EQ(run(command + some + used).code, 0) << used;
+  EXPECT_EQ(run(command + "--prefetch no_prefetch --preset moe-infinity").code, 0)
+      << "the predictor is the preset's";
 }
 
 /// JSON from the trace on; the generator before it names the command.
