@@ -175,6 +175,12 @@ std::vector<std::string> take_model(const plan_options& options, const std::stri
     request.is_gguf = is_gguf || lab::is_llama_mixture(weights);
   }
   choose_batch(options, request);
+  const auto note_own = [&](std::string_view option, std::int32_t asked, std::int32_t own) {
+    if (options.trace.empty() && asked != 0 && asked != own)
+      described.notes.push_back(fmt::format("{} has no effect: the model has {}", option, own));
+  };
+  note_own("--experts", options.reading.experts, request.model.experts.experts);
+  note_own("--top-k", options.reading.top_k, request.model.experts.top_k);
   return std::move(described.notes);
 }
 
@@ -470,9 +476,11 @@ command add_plan(CLI::App& root) {
   add_file(
       *app, "--trace", options->trace,
       "routing trace of this model, in any known format (default: uniform routing is assumed)");
-  add_file(*app, "--kv-trace", options->kv_trace,
-           "requests: JSON lines (Mooncake, Bailian) with the blocks of their prompts, or a CSV "
-           "(Azure, BurstGPT)");
+  auto* const requests = add_file(
+      *app, "--kv-trace", options->kv_trace,
+      "requests: JSON lines (Mooncake, Bailian) with the blocks of their prompts, or a CSV "
+      "(Azure, BurstGPT)");
+  app->get_option("--recompute")->needs(requests);
   app->add_flag("--json", options->as_json, "print JSON (schema hotset.plan/1)");
   add_out(*app, options->out);
   add_trace_options(*app, options->reading);

@@ -92,6 +92,15 @@ TEST_F(plan_command, takes_several_devices) {
           {"each of 2 devices of", "or more, or ", " tokens of --context, or --weights "});
 }
 
+TEST_F(plan_command, says_which_options_have_no_effect) {
+  const std::string plan = "plan --model mixtral-8x7b --vram 80GiB";
+  refused(plan + " --recompute 2ms", 2, {"--recompute requires --kv-trace"});
+  const auto own = out_of(plan + " --experts 16 --top-k 4");
+  EXPECT_THAT(own, HasSubstr("--experts has no effect: the model has 8"));
+  EXPECT_THAT(own, HasSubstr("--top-k has no effect: the model has 2"));
+  EXPECT_EQ(out_of(plan + " --experts 8 --top-k 2"), out_of(plan));
+}
+
 TEST_F(plan_command, requests_alone_leave_layers_of_one_curve_even) {
   (void)out_of("synth-requests chats.jsonl --requests 40");
   for (const auto* model : {"qwen3-30b-a3b --vram 24GiB", "deepseek-v2-lite --vram 16GiB"}) {
