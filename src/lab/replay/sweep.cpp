@@ -558,10 +558,13 @@ std::string key_of(const run_plan& plan, const sweep_request& request) {
 }
 
 void check_request(const sweep_request& request, const routing_trace& trace) {
-  if (request.sizes.empty())
-    throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
-  if (request.warm_start && request.lessons == nullptr)
-    throw usage_error("a warm start from nothing, accepted: --warm-start with --learn-from TRACE");
+  refuse_if(request.sizes.empty(), "no size, accepted: --slots 5%,64 or --budget 1500MiB");
+  refuse_if(request.warm_start && request.lessons == nullptr,
+            "a warm start from nothing, accepted: --warm-start with --learn-from TRACE");
+  refuse_if(request.size_classes &&
+                std::ranges::find(request.scopes, cache_scope::shared) == request.scopes.end(),
+            "a pool for each size of expert in per-layer scope, accepted: --size-classes with "
+            "--scope shared");
   check_bytes(request, trace);
 }
 
