@@ -13,10 +13,10 @@
 #include "lab/curves/every_size.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/progress.hpp"
 #include "lab/replay/cache_size.hpp"
 #include "lab/replay/replay.hpp"
-#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

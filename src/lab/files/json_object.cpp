@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "lab/files/input_error.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

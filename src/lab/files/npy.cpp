@@ -13,7 +13,7 @@
 
 #include "hotset/trace/routing_trace.hpp"
 #include "lab/files/input_error.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

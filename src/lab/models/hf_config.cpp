@@ -18,6 +18,7 @@
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/models/config_keys.hpp"
 #include "lab/models/hf_families.hpp"
 #include "lab/models/layer_kinds.hpp"
@@ -25,7 +26,6 @@
 #include "lab/models/quantisation.hpp"
 #include "lab/models/vision_towers.hpp"
 #include "lab/sizes.hpp"
-#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "hotset/registry/parameters.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -14,8 +14,8 @@
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/files/safetensors.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/models/config_keys.hpp"
-#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -15,11 +15,11 @@
 
 #include "hotset/core/text/names.hpp"
 #include "lab/files/gguf.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/models/model_shape.hpp"
 #include "lab/models/model_weights.hpp"
 #include "lab/models/module_patterns.hpp"
 #include "lab/sizes.hpp"
-#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

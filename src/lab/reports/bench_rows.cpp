@@ -14,7 +14,7 @@
 #include "hotset/version.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/input_files.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/traces/trace_hash.hpp"
 
 namespace hotset::lab {

@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

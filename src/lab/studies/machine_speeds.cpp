@@ -17,7 +17,7 @@
 
 #include "hotset/core/numbers/units.hpp"
 #include "hotset/core/text/names.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

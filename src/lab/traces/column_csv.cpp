@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "lab/files/text_scan.hpp"
 #include "lab/traces/importers.hpp"
 #include "lab/traces/recorded_rows.hpp"
-#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

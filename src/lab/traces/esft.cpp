@@ -10,7 +10,7 @@
 
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/traces/trace_rows.hpp"
 
 namespace hotset::lab {

@@ -19,7 +19,7 @@
 #include "lab/files/input_files.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/files/safetensors.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/traces/trace_rows.hpp"
 
 namespace hotset::lab {

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "lab/files/input_error.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -16,6 +16,7 @@
 #include "lab/files/input_files.hpp"
 #include "lab/files/mapped_file.hpp"
 #include "lab/files/npy.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/traces/esft.hpp"
 #include "lab/traces/expert_counts.hpp"
 #include "lab/traces/importers.hpp"
@@ -24,7 +25,6 @@
 #include "lab/traces/oracle_general.hpp"
 #include "lab/traces/requests.hpp"
 #include "lab/traces/routed_arrays.hpp"
-#include "lab/traces/text_scan.hpp"
 
 namespace hotset::lab {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "hotset/trace/routing_trace.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/traces/trace_options.hpp"
 
 namespace hotset::lab {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "hotset/core/error.hpp"
-#include "lab/traces/text_scan.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 
@@ -100,6 +100,16 @@ std::optional<request_class> parse_phase(std::string_view given) {
   for (const auto& [phase, known] : request_classes)
     if (text == known) return phase;
   return std::nullopt;
+}
+
+std::optional<std::int32_t> only_number(std::string_view text) noexcept {
+  constexpr std::string_view digits = "0123456789";
+  if (text.starts_with('-')) return std::nullopt;
+  text.remove_prefix(std::min(text.find_first_of(digits), text.size()));
+  const auto end = text.find_first_not_of(digits);
+  if (end != text.npos && text.find_first_of(digits, end) != text.npos) return std::nullopt;
+  const auto number = parse_number<std::int32_t>(text.substr(0, end));
+  return number && *number < most_layers ? number : std::nullopt;
 }
 
 std::string trace_name(const std::string& file) {

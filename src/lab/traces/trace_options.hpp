@@ -92,6 +92,9 @@ inline constexpr std::string_view accepted_phases =
     "decode (or generation), prefill (prompt, extend, context), verify, or 0, 1, 2; --field "
     "phase=none reads none";
 
+/// The number of a layer in a text with one number, such as "model.layers.3.mlp" or "3"; else nothing.
+[[nodiscard]] std::optional<std::int32_t> only_number(std::string_view text) noexcept;
+
 /// Returns "gemma" for "a/gemma.route.csv".
 [[nodiscard]] std::string trace_name(const std::string& file);
 

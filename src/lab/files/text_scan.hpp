@@ -70,9 +70,6 @@ template <class T>
   return whole ? std::optional(static_cast<std::int64_t>(*value)) : std::nullopt;
 }
 
-/// The number of a layer in a text with one number, such as "model.layers.3.mlp" or "3"; else nothing.
-[[nodiscard]] std::optional<std::int32_t> only_number(std::string_view text) noexcept;
-
 /// A finite number, or nothing.
 [[nodiscard]] inline std::optional<float> parse_weight(std::string_view field) noexcept {
   const auto value = parse_number<float>(field);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lab/traces/text_scan.hpp"
-
-#include "lab/traces/trace_options.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 
@@ -16,16 +14,6 @@ std::string lower_case(std::string_view text) {
   for (auto& c : out)
     if (c >= 'A' && c <= 'Z') c |= 0x20;
   return out;
-}
-
-std::optional<std::int32_t> only_number(std::string_view text) noexcept {
-  constexpr std::string_view digits = "0123456789";
-  if (text.starts_with('-')) return std::nullopt;
-  text.remove_prefix(std::min(text.find_first_of(digits), text.size()));
-  const auto end = text.find_first_not_of(digits);
-  if (end != text.npos && text.find_first_of(digits, end) != text.npos) return std::nullopt;
-  const auto number = parse_number<std::int32_t>(text.substr(0, end));
-  return number && *number < most_layers ? number : std::nullopt;
 }
 
 bool split_fields(std::string_view line, char divider, std::vector<std::string_view>& fields) {
