@@ -2,6 +2,7 @@
 #pragma once
 /// Exceptions of the laboratory, by the exit code of a program.
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,6 +23,14 @@ struct infeasible_error : std::runtime_error {
 /// Errors: always throws usage_error "<what> '<text>' (did you mean lru?); accepted: <known><more>".
 [[noreturn]] void refuse_name(std::string_view what, std::string_view text,
                               const std::vector<std::string>& known, std::string_view more = "");
+/// Returns the value whose number is the place of its name among the known ones. Errors: those of refuse_name.
+template <class Value>
+[[nodiscard]] Value choice_of(std::string_view what, std::string_view text,
+                              const std::vector<std::string>& known) {
+  const auto found = std::ranges::find(known, text);
+  if (found == known.end()) refuse_name(what, text, known);
+  return static_cast<Value>(found - known.begin());
+}
 // trace_error (core/error.hpp): a damaged or unrecognised file. Exit code 4.
 
 }  // namespace hotset::lab

@@ -165,17 +165,8 @@ found_rows find_rows(std::string_view text, const std::string& file) {
 }  // namespace
 
 placement_format parse_placement_format(std::string_view text) {
-  constexpr std::pair<std::string_view, placement_format> known[] = {
-      {"vllm", placement_format::vllm},
-      {"sglang", placement_format::sglang},
-      {"tensorrt-llm", placement_format::tensorrt_llm},
-      {"deepseek", placement_format::deepseek}};
-  std::vector<std::string> names;
-  for (const auto& [name, format] : known) {
-    if (text == name) return format;
-    names.emplace_back(name);
-  }
-  refuse_name("placement format", text, names);
+  return choice_of<placement_format>("placement format", text,
+                                     {"vllm", "sglang", "tensorrt-llm", "deepseek"});
 }
 
 std::string to_text(const placed_model& model, placement_format format) {

@@ -2,7 +2,6 @@
 // hotset completion: shell scripts that ask the program for the possible next words.
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -161,11 +160,8 @@ class completer {
 };
 
 int completion(const std::string& shell) {
-  const std::map<std::string, std::string_view> scripts{
-      {"bash", bash_script}, {"zsh", zsh_script}, {"fish", fish_script}};
-  const auto found = scripts.find(shell);
-  if (found == scripts.end()) lab::refuse_name("completion:", shell, {"bash", "zsh", "fish"});
-  print(found->second);
+  constexpr std::string_view scripts[] = {bash_script, zsh_script, fish_script};
+  print(scripts[lab::choice_of<std::size_t>("completion:", shell, {"bash", "zsh", "fish"})]);
   return ok;
 }
 

@@ -24,9 +24,9 @@ struct export_options {
 };
 
 lab::trace_format format_of(const std::string& name) {
-  if (name == "native") return lab::trace_format::native;
-  if (name == "oracle-general") return lab::trace_format::oracle;
-  lab::refuse_name("--to:", name, {"native", "oracle-general"});
+  return lab::choice_of<bool>("--to:", name, {"native", "oracle-general"})
+             ? lab::trace_format::oracle
+             : lab::trace_format::native;
 }
 
 int export_trace(const export_options& options) {

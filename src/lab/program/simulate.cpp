@@ -65,18 +65,6 @@ struct simulate_options {
 /// Cache sizes if no size option is given.
 const std::vector<std::string> usual_slots{"12.5%", "25%", "50%"};
 
-/// Parses one of a few named values.
-template <class Value>
-Value choice_of(std::string_view option, std::string_view text,
-                const std::vector<std::pair<std::string, Value>>& choices) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : choices) {
-    if (name == text) return value;
-    names.push_back(name);
-  }
-  lab::refuse_name(fmt::format("{}:", option), text, names);
-}
-
 /// Parses "200us", or with a time per token "200us+20us".
 lab::visit_costs with_compute(lab::visit_costs costs, std::string_view text) {
   const auto plus = text.find('+');
@@ -406,10 +394,7 @@ void add_clock(CLI::App& app, simulate_options& options) {
              "computed by the host")
       ->needs(link);
   const auto read_way = [](std::string_view text) {
-    return choice_of<write_back_way>("--writeback", text,
-                                     {{"none", write_back_way::none},
-                                      {"serial", write_back_way::serial},
-                                      {"duplex", write_back_way::duplex}});
+    return lab::choice_of<write_back_way>("--writeback:", text, {"none", "serial", "duplex"});
   };
   add_parsed(app, "--writeback", "NAME", way.write_back, read_way,
              "copying victims back before their slots are filled: none, serial (on the same link), "
@@ -449,10 +434,10 @@ void add_sizes(CLI::App& app, simulate_options& options) {
   app.add_flag("--size-classes", options.request.size_classes,
                "in shared scope, use one pool for each size of expert");
   const auto read_split = [](std::string_view text) {
-    return choice_of<visit_split>("--split", text,
-                                  {{"by-token", visit_split::by_token},
-                                   {"by-expert", visit_split::by_expert},
-                                   {"leave-rest", visit_split::leave_rest}});
+    constexpr visit_split splits[] = {visit_split::by_token, visit_split::by_expert,
+                                      visit_split::leave_rest};
+    return splits[lab::choice_of<std::size_t>("--split:", text,
+                                              {"by-token", "by-expert", "leave-rest"})];
   };
   add_parsed(app, "--split", "NAME", options.request.split, read_split,
              "handling of visits with more experts than the pool has slots: by-token (split, "

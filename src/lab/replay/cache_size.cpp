@@ -79,9 +79,7 @@ bool has_bytes(const geometry& shape) {
 }
 
 cache_scope parse_scope(std::string_view name) {
-  if (name == "shared") return cache_scope::shared;
-  if (name == "per-layer") return cache_scope::per_layer;
-  refuse_name("scope", name, {"shared", "per-layer"});
+  return choice_of<cache_scope>("scope", name, {"shared", "per-layer"});
 }
 std::string_view name_of(cache_scope scope) noexcept {
   return scope == cache_scope::shared ? "shared" : "per-layer";

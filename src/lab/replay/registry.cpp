@@ -2,8 +2,6 @@
 #include "lab/replay/registry.hpp"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include <fmt/format.h>
 
@@ -12,18 +10,6 @@
 namespace hotset::lab {
 
 namespace {
-
-constexpr std::array<std::string_view, 3> guards{"none", "named", "predicted"};
-constexpr std::array<std::string_view, 3> fill_orders{"nearest", "likeliest", "greatest"};
-
-/// Parses a value by name: names have the order of the values.
-template <class Value>
-Value value_of(std::string_view what, std::string_view text,
-               std::span<const std::string_view> names) {
-  const auto found = std::ranges::find(names, text);
-  if (found == names.end()) refuse_name(what, text, {names.begin(), names.end()});
-  return static_cast<Value>(found - names.begin());
-}
 
 std::optional<profile_request> requested_prefetch_profile(std::string_view text) {
   const auto spec = asked(parse_policy(text));
@@ -123,8 +109,10 @@ chosen_policies read_policies(const policy_set& names, const std::vector<std::st
   auto prefetcher = make_prefetch(names.prefetch, out.prefetch_profile ? some : usage_profile{});
   out.prefetch = prefetcher.traits;
   if (!out.prefetch.asks_nothing) out.prefetcher = std::move(prefetcher);
-  out.guard = value_of<prefetch_guard>("prefetch guard", names.guard, guards);
-  out.order = value_of<fill_order>("prefetch order", names.prefetch_order, fill_orders);
+  out.guard =
+      choice_of<prefetch_guard>("prefetch guard", names.guard, {"none", "named", "predicted"});
+  out.order = choice_of<fill_order>("prefetch order", names.prefetch_order,
+                                    {"nearest", "likeliest", "greatest"});
   auto misses = make_miss(names.miss);
   out.miss = misses.traits;
   if (!out.miss.fetches_all) out.misses = std::move(misses);

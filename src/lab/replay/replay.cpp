@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/replay/replay.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -35,10 +34,7 @@ std::string_view name_of(replay_mode mode) noexcept {
 }
 
 replay_mode parse_replay_mode(std::string_view name) {
-  const auto found = std::ranges::find(mode_names, name);
-  if (found == mode_names.end())
-    refuse_name("replay", name, {mode_names.begin(), mode_names.end()});
-  return static_cast<replay_mode>(found - mode_names.begin());
+  return choice_of<replay_mode>("replay", name, {mode_names.begin(), mode_names.end()});
 }
 
 void refuse_visit(const visit_sequence& visits, std::size_t i, status why) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/traces/open_trace.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -220,12 +219,10 @@ void note_unused(const routing_trace& trace, trace_format format,
 std::string_view name_of(trace_format format) noexcept { return importer_of(format).name; }
 
 trace_format parse_trace_format(std::string_view name) {
-  const auto* const found = std::ranges::find(importers, name, &importer::name);
-  if (found != importers.end()) return static_cast<trace_format>(found - importers.begin());
   std::vector<std::string> all;
   all.reserve(std::size(importers));
   for (const auto& known : importers) all.emplace_back(known.name);
-  refuse_name("trace format", name, all);
+  return choice_of<trace_format>("trace format", name, all);
 }
 
 trace_format recognise_trace(const fs::path& path, const field_map& fields) {
