@@ -16,6 +16,7 @@
 
 #include "hotset/core/numbers/units.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 
@@ -48,12 +49,6 @@ constexpr std::array<std::string_view, 7> binary_units{"B",   "KiB", "MiB", "GiB
                                                        "TiB", "PiB", "EiB"};
 constexpr std::size_t readable_units = 5;  // parse_bytes accepts no more units
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
-  return out;
-}
-
 /// A number and the text after it.
 struct quantity {
   std::string number;
@@ -71,7 +66,7 @@ quantity split(std::string_view text) {
 std::vector<std::string> known_units(const std::string& unit) {
   std::vector<std::string> out;
   for (const auto& known : detail::byte_units) {
-    const auto name = lower(known.name);
+    const auto name = lower_case(known.name);
     const bool same = !unit.empty() && known.name != "KB" &&
                       (name == unit || name == unit + "b" || name == unit + "ib");
     if (same) out.insert(out.begin(), std::string(known.name));
@@ -83,7 +78,7 @@ std::vector<std::string> known_units(const std::string& unit) {
 std::string guess(std::string_view text, std::string_view usual, bool rate) {
   auto [number, unit] = split(text);
   if (number.empty()) return {};
-  unit = lower(unit);
+  unit = lower_case(unit);
   if (rate)
     for (const std::string_view per : {"/s", "/sec", "ps"})
       if (unit.ends_with(per)) {
@@ -182,10 +177,8 @@ std::string with_sizes(std::string_view message) {
     const auto before = message.substr(0, at);
     const auto digits = before.substr(before.find_last_not_of("0123456789") + 1);
     out.append(message.substr(0, at + word.size()));
-    std::uint64_t bytes = 0;
-    const auto [rest, code] = std::from_chars(digits.data(), digits.data() + digits.size(), bytes);
-    if (digits.size() > readable && code == std::errc{})
-      out += fmt::format(" ({})", size_text(bytes));
+    const auto bytes = parse_number<std::uint64_t>(digits);
+    if (digits.size() > readable && bytes) out += fmt::format(" ({})", size_text(*bytes));
     message.remove_prefix(at + word.size());
   }
   return out.append(message);

@@ -52,12 +52,12 @@ class field_scanner {
   return std::ranges::any_of(words, [&](auto word) { return text.find(word) != text.npos; });
 }
 
-/// The whole field as a number, or nothing.
-template <class T>
-[[nodiscard]] std::optional<T> parse_number(std::string_view field) noexcept {
+/// The whole field as a number, or nothing. `format`: none, or a std::chars_format.
+template <class T, class... Format>
+[[nodiscard]] std::optional<T> parse_number(std::string_view field, Format... format) noexcept {
   T value{};
   const auto* const end = field.data() + field.size();
-  const auto [rest, code] = std::from_chars(field.data(), end, value);
+  const auto [rest, code] = std::from_chars(field.data(), end, value, format...);
   if (code != std::errc{} || rest != end) return std::nullopt;
   return value;
 }

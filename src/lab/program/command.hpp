@@ -3,7 +3,6 @@
 /// Shared by all subcommands: their list, the exit codes, and option parsing.
 
 #include <algorithm>
-#include <charconv>
 #include <concepts>
 #include <filesystem>
 #include <functional>
@@ -11,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +17,7 @@
 
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/reports/rows.hpp"
 #include "lab/sizes.hpp"
 
@@ -65,11 +64,8 @@ using lab::for_option;
 /// Parses a number in [least, most]; nothing for any other text.
 template <class T>
 [[nodiscard]] std::optional<T> read_number(std::string_view text, T least, T most) {
-  T value{};
-  const char* const end = text.data() + text.size();
-  const auto [rest, code] = std::from_chars(text.data(), end, value);
-  if (code != std::errc{} || rest != end || !(value >= least && value <= most)) return std::nullopt;
-  return value;
+  const auto value = lab::parse_number<T>(text);
+  return value && *value >= least && *value <= most ? value : std::nullopt;
 }
 
 /// Parses a number in [least, most]. Errors: usage_error.

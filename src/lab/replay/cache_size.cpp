@@ -2,35 +2,25 @@
 #include "lab/replay/cache_size.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "lab/errors.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/sizes.hpp"
 
 namespace hotset::lab {
 
 namespace {
 
-/// Parses all of `text`, or nothing.
-template <class Number, class... Format>
-std::optional<Number> read_all(std::string_view text, Format... format) {
-  Number value{};
-  const auto* const end = text.data() + text.size();
-  const auto [rest, code] = std::from_chars(text.data(), end, value, format...);
-  if (code != std::errc{} || rest != end) return std::nullopt;
-  return value;
-}
-
 /// Experts of the second precision that fit in the bytes of one of the first: "16:4" gives 4.
 std::optional<double> read_precisions(std::string_view text) {
   const auto colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
-  const auto whole = read_all<std::uint32_t>(text.substr(0, colon));
-  const auto held = read_all<std::uint32_t>(text.substr(colon + 1));
+  const auto whole = parse_number<std::uint32_t>(text.substr(0, colon));
+  const auto held = parse_number<std::uint32_t>(text.substr(colon + 1));
   if (!whole || !held || *held < 1 || *whole < *held || *whole > 64) return std::nullopt;
   return static_cast<double>(*whole) / *held;
 }
@@ -43,7 +33,7 @@ std::optional<double> read_percent(std::string_view text) {
                                                   : read_precisions(text.substr(at + 1));
   if (!share.ends_with('%') || !scale) return std::nullopt;
   const auto percent =
-      read_all<double>(share.substr(0, share.size() - 1), std::chars_format::fixed);
+      parse_number<double>(share.substr(0, share.size() - 1), std::chars_format::fixed);
   if (!percent || !(*percent > 0) || *percent * *scale > 100) return std::nullopt;
   return *percent * *scale;
 }
@@ -59,7 +49,7 @@ size_request size_request::parse_slots(std::string_view text) {
       out.value = *percent;
       return out;
     }
-  } else if (const auto count = read_all<std::uint64_t>(text);
+  } else if (const auto count = parse_number<std::uint64_t>(text);
              count && *count != 0 && *count <= (1ULL << 31U)) {
     out.count = *count;
     return out;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/replay/precision_ladder.hpp"
 
-#include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "hotset/registry/parameters.hpp"
 #include "lab/errors.hpp"
+#include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
 
@@ -23,12 +23,9 @@ namespace {
 std::vector<double> numbers(std::string_view part, std::string_view text) {
   std::vector<double> out;
   for (const auto one : detail::split_at(part, ':')) {
-    double value = 0;
-    const auto [rest, code] =
-        std::from_chars(one.data(), one.data() + one.size(), value, std::chars_format::fixed);
-    if (code != std::errc{} || rest != one.data() + one.size())
-      refuse(text, fmt::format("'{}' is no number", one));
-    out.push_back(value);
+    const auto value = parse_number<double>(one, std::chars_format::fixed);
+    if (!value) refuse(text, fmt::format("'{}' is no number", one));
+    out.push_back(*value);
   }
   return out;
 }

@@ -2,11 +2,9 @@
 #include "lab/studies/until.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <mutex>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "lab/curves/every_size.hpp"
 #include "lab/curves/miss_curves.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/text_scan.hpp"
 #include "lab/replay/run_all.hpp"
 #include "lab/sizes.hpp"
 
@@ -27,12 +26,11 @@ constexpr double rounding = 0x1p-50;
 
 /// Parses the "90" of "90%". Returns a fraction.
 std::optional<double> read_share(std::string_view text) {
-  double percent = 0;
-  const auto* const end = text.data() + text.size();
-  const auto [rest, code] = std::from_chars(text.data(), end, percent, std::chars_format::fixed);
-  if (code != std::errc{} || std::string_view(rest, end) != "%" || !(percent > 0 && percent <= 100))
-    return std::nullopt;
-  return percent / 100;
+  if (!text.ends_with('%')) return std::nullopt;
+  text.remove_suffix(1);
+  const auto percent = parse_number<double>(text, std::chars_format::fixed);
+  if (!percent || !(*percent > 0 && *percent <= 100)) return std::nullopt;
+  return *percent / 100;
 }
 std::optional<double> read_seconds(std::string_view text) {
   const auto time = parse_duration(text);
