@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hotset/registry/parameters.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/text_scan.hpp"
@@ -75,10 +76,9 @@ class header_reader {
     const auto refuse_shape = [&] { refuse("has a shape that is no list of whole numbers"); };
     const auto end = text.find(')');
     if (!text.starts_with('(') || end == text.npos) refuse_shape();
-    field_scanner scan(text.substr(1, end - 1), ',');
-    while (const auto item = scan.next()) {
-      if (trimmed(*item).empty()) continue;  // after the last comma
-      const auto extent = parse_number<std::size_t>(trimmed(*item));
+    for (const auto item : detail::split_at(text.substr(1, end - 1), ',')) {
+      if (trimmed(item).empty()) continue;  // after the last comma
+      const auto extent = parse_number<std::size_t>(trimmed(item));
       if (!extent) refuse_shape();
       array.shape.push_back(*extent);
     }

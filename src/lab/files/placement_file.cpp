@@ -14,6 +14,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/text/names.hpp"
 #include "hotset/placement/even_packing.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
@@ -116,11 +117,8 @@ rows_of_ids rows_of_yaml(std::string_view text, const std::string& file) {
     return found ? std::optional(out) : std::nullopt;
   };
   std::size_t line_number = 0;
-  while (!text.empty()) {
+  for (auto line : detail::split_at(text, '\n')) {
     ++line_number;
-    const auto end = std::min(text.find('\n'), text.size());
-    auto line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
     if (!line.starts_with("  ")) continue;
     line.remove_prefix(2);
     const auto layer = number_at(line);

@@ -17,27 +17,6 @@
 
 namespace hotset::lab {
 
-/// Removes the text up to the next separator from the front of rest; nothing once rest is empty.
-class field_scanner {
- public:
-  field_scanner(std::string_view line, char separator) noexcept
-      : rest_(line), separator_(separator) {}
-
-  std::optional<std::string_view> next() noexcept {
-    if (done_) return std::nullopt;
-    const auto end = rest_.find(separator_);
-    const auto field = rest_.substr(0, end);
-    done_ = end == std::string_view::npos;
-    rest_ = done_ ? std::string_view() : rest_.substr(end + 1);
-    return field;
-  }
-
- private:
-  std::string_view rest_;
-  char separator_;
-  bool done_ = false;
-};
-
 [[nodiscard]] inline std::string_view trimmed(std::string_view text) noexcept {
   constexpr std::string_view blanks = " \t\r";
   const auto first = text.find_first_not_of(blanks);

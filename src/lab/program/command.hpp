@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/text_scan.hpp"
@@ -131,12 +132,10 @@ inline CLI::Option* add_out(CLI::App& app, std::filesystem::path& out) {
                                                           const std::vector<std::string>& values) {
   std::vector<std::string> entries;
   for (const std::string& value : values) {
-    for (std::size_t begin = 0; begin <= value.size();) {
-      const auto end = std::min(value.find(',', begin), value.size());
-      if (end == begin)
+    for (const auto entry : detail::split_at(value, ',')) {
+      if (entry.empty())
         refuse_option(option, value, "a comma-separated list without empty entries");
-      entries.push_back(value.substr(begin, end - begin));
-      begin = end + 1;
+      entries.emplace_back(entry);
     }
   }
   return entries;

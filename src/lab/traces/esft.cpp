@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/files/text_scan.hpp"
@@ -102,12 +103,10 @@ class esft_reader {
     const auto most = (experts_ > 0 ? experts_ : most_experts) - 1;
     const auto read = [&](std::string_view fields, std::string_view what, const auto& parse,
                           const std::string& accepted, auto& into) {
-      field_scanner scan(fields, '\t');
-      while (const auto field = scan.next()) {
-        const auto value = parse(*field);
+      for (const auto field : detail::split_at(fields, '\t')) {
+        const auto value = parse(field);
         if (!value)
-          lines.refuse(fmt::format("{} {} is '{}'", what, into.size(), printable(*field)),
-                       accepted);
+          lines.refuse(fmt::format("{} {} is '{}'", what, into.size(), printable(field)), accepted);
         into.push_back(*value);
       }
     };

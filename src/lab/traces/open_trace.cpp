@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/traces/open_trace.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/errors.hpp"
 #include "lab/files/input_files.hpp"
 #include "lab/files/mapped_file.hpp"
@@ -104,13 +106,11 @@ std::string_view telling_line(std::string_view text) {
 
 /// Number of comma-separated columns, or 0 if one of them is no number.
 std::size_t numeric_columns(std::string_view line) {
-  std::size_t count = 0;
-  field_scanner scan(line, ',');
-  while (const auto field = scan.next()) {
-    if (!parse_number<double>(trimmed(*field))) return 0;
-    ++count;
-  }
-  return count;
+  const auto fields = detail::split_at(line, ',');
+  const auto is_number = [](auto field) {
+    return parse_number<double>(trimmed(field)).has_value();
+  };
+  return std::ranges::all_of(fields, is_number) ? fields.size() : 0;
 }
 
 std::optional<trace_format> text_format(std::string_view text, const field_map& fields) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hotset/core/error.hpp"
+#include "hotset/registry/parameters.hpp"
 #include "lab/files/text_scan.hpp"
 
 namespace hotset::lab {
@@ -29,11 +30,10 @@ step_shape parse_step_shape(std::string_view text) {
 
 std::vector<layer_range> parse_layer_ranges(std::string_view text) {
   std::vector<layer_range> out;
-  field_scanner scan(text, ',');
-  while (const auto part = scan.next()) {
-    const auto dots = part->find("..");
-    const auto behind = dots == part->npos ? *part : part->substr(dots + 2);
-    const auto first = parse_number<std::int32_t>(part->substr(0, dots));
+  for (const auto part : detail::split_at(text, ',')) {
+    const auto dots = part.find("..");
+    const auto behind = dots == part.npos ? part : part.substr(dots + 2);
+    const auto first = parse_number<std::int32_t>(part.substr(0, dots));
     const auto last = behind.empty() ? most_layers - 1 : parse_number<std::int32_t>(behind);
     if (!first || !last || *first < 0 || *last < *first || *last >= most_layers)
       throw invalid_config("layers '" + printable(text) +
@@ -75,17 +75,16 @@ field_map parse_field_map(std::string_view text) {
        {"rank", &field_map::rank}}};
   field_map map;
   if (text.empty()) return map;
-  field_scanner scan(text, ',');
-  while (const auto part = scan.next()) {
-    const auto equals = std::min(part->find('='), part->size());
-    const auto name = part->substr(0, equals);
+  for (const auto part : detail::split_at(text, ',')) {
+    const auto equals = std::min(part.find('='), part.size());
+    const auto name = part.substr(0, equals);
     const auto* const found =
         std::ranges::find(known, name, &std::pair<std::string_view, field>::first);
-    if (found == known.end() || equals + 1 >= part->size())
+    if (found == known.end() || equals + 1 >= part.size())
       throw invalid_config(
-          "field map '" + printable(*part) +
+          "field map '" + printable(part) +
           "', accepted: name=key, names layer experts weights step token phase sequence rank");
-    map.*found->second = std::string(part->substr(equals + 1));
+    map.*found->second = std::string(part.substr(equals + 1));
   }
   return map;
 }

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hotset/registry/parameters.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/text_scan.hpp"
 
@@ -136,9 +137,8 @@ void put_abreast(routing_trace& trace, std::uint32_t abreast) {
 std::vector<std::int32_t> layer_numbers(const routing_trace& trace) {
   std::vector<std::int32_t> out;
   const auto text = trace.fact("layers").value_or("");
-  field_scanner scan(text, ',');
-  while (const auto field = scan.next())
-    if (const auto layer = parse_number<std::int32_t>(*field)) out.push_back(*layer);
+  for (const auto field : detail::split_at(text, ','))
+    if (const auto layer = parse_number<std::int32_t>(field)) out.push_back(*layer);
   if (out.size() == static_cast<std::size_t>(trace.layers)) return out;
   out.resize(static_cast<std::size_t>(trace.layers));
   std::iota(out.begin(), out.end(), 0);
