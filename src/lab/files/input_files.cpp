@@ -5,7 +5,6 @@
 #include <array>
 #include <memory>
 #include <set>
-#include <string_view>
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -120,12 +119,9 @@ class collector {
     add(path.filename().string(), std::string(map.text()));
   }
   void add_folder(const fs::path& path) {
-    std::error_code code;
-    for (fs::directory_iterator at(path, code), end; !code && at != end; at.increment(code)) {
-      std::error_code ignored;
-      if (at->is_regular_file(ignored)) add_file(at->path());
-    }
-    if (code) refuse_input(file_, "", "cannot be listed: " + code.message(), "a readable folder");
+    std::error_code ignored;
+    for (const auto& one : paths_in(path))
+      if (fs::is_regular_file(one, ignored)) add_file(one);
   }
   std::vector<input_entry> take() {
     std::ranges::sort(entries_, {}, &input_entry::name);
@@ -174,6 +170,17 @@ bool is_folder(const fs::path& path) {
 }
 
 }  // namespace
+
+std::vector<fs::path> paths_in(const fs::path& folder, std::string_view ending) {
+  std::vector<fs::path> out;
+  std::error_code code;
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code))
+    if (ending.empty() || at->path().extension() == ending) out.push_back(at->path());
+  if (code)
+    refuse_input(folder.string(), "", "cannot be listed: " + code.message(), "a readable folder");
+  std::ranges::sort(out);
+  return out;
+}
 
 std::vector<input_entry> read_input(const fs::path& path, std::uint64_t most_bytes) {
   collector all(path.string(), most_bytes);

@@ -6,11 +6,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hotset/version.hpp"
 
 namespace hotset::lab {
+
+/// Paths in a folder, sorted; `ending`: only those with this extension, unless it is empty. Errors: trace_error.
+[[nodiscard]] std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder,
+                                                          std::string_view ending = "");
 
 /// One file of an input. name: the last part of its path.
 struct input_entry {

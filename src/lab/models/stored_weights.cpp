@@ -12,6 +12,7 @@
 
 #include "hotset/registry/parameters.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/input_files.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/files/safetensors.hpp"
 #include "lab/files/text_scan.hpp"
@@ -85,18 +86,6 @@ void need_all_parts(const fs::path& folder, const std::vector<fs::path>& files) 
       refuse_input(folder.string(), "", fmt::format("holds {} {} files", files.size(), ending),
                    fmt::format("all {} parts, and no other", part->count));
   }
-}
-
-std::vector<fs::path> every_file(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code code;
-  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code))
-    if (at->path().extension() == ending) files.push_back(at->path());
-  if (code)
-    refuse_input(folder.string(), "", "cannot be listed: " + code.message(), "a readable folder");
-  std::sort(files.begin(), files.end());
-  need_all_parts(folder, files);
-  return files;
 }
 
 /// Parts of a tensor's name.
@@ -339,7 +328,9 @@ std::vector<fs::path> find_safetensors(const fs::path& path) {
   for (const auto* name : {"model.safetensors", "model.safetensors.index.json"})
     if (const auto found = folder / name; fs::exists(found, ignored))
       return found.extension() == ending ? std::vector{found} : listed_files(found);
-  return every_file(folder);
+  auto files = paths_in(folder, ending);
+  need_all_parts(folder, files);
+  return files;
 }
 
 stored_weights read_safetensors_weights(const fs::path& path, const std::vector<fs::path>& files,

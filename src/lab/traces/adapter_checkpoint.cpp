@@ -20,6 +20,7 @@
 #include "lab/errors.hpp"
 #include "lab/files/float_conversion.hpp"
 #include "lab/files/input_error.hpp"
+#include "lab/files/input_files.hpp"
 #include "lab/files/output_file.hpp"
 #include "lab/files/safetensors.hpp"
 #include "lab/traces/trace_options.hpp"
@@ -119,18 +120,11 @@ std::string tensor_name(const esft_config& config, expert_key key, const expert_
 
 /// Sorted by name. Errors: trace_error.
 std::vector<fs::path> safetensors_in(const fs::path& folder) {
-  std::vector<fs::path> out;
-  std::error_code code;
-  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
-    if (at->path().extension() != weight_ending) continue;
-    std::error_code ignored;
-    if (!at->is_regular_file(ignored))
-      refuse_input(at->path().string(), "", "is no regular file", "a safetensors file");
-    out.push_back(at->path());
-  }
-  if (code)
-    refuse_input(folder.string(), "", "cannot be listed: " + code.message(), "a readable folder");
-  std::ranges::sort(out);
+  auto out = paths_in(folder, weight_ending);
+  std::error_code ignored;
+  for (const auto& path : out)
+    if (!fs::is_regular_file(path, ignored))
+      refuse_input(path.string(), "", "is no regular file", "a safetensors file");
   return out;
 }
 
