@@ -118,7 +118,6 @@ model_description describe_config(const config_text& config, const model_options
                     known_quantisations));
   auto out = describe_shape(shape, options);
   add_weights(shape, out.memory);
-  if (shape.missing == 0) out.parameters = parameters_of(shape);
   if (lacks(shape, model_figure::expert_bytes)) out.memory.experts.expert_bytes = {0};
   if (lacks(shape, model_figure::resident_bytes)) out.memory.resident_bytes = 0;
   if (lacks(shape, model_figure::kv_bytes)) out.memory.kv.clear();

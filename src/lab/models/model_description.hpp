@@ -63,7 +63,6 @@ struct model_description {
   model_arithmetic arithmetic{};
   double kv_bits = model_options::usual_kv_bits;  ///< bits of an element of the cache
   bool top_k_is_known = true;                     ///< false: no file gives it, and it is 1
-  std::uint64_t parameters = 0;                   ///< number of weights; 0: unknown
   std::string source;                             ///< origin, in one line
   std::vector<std::string> notes;                 ///< assumptions and omissions, one per line
 };

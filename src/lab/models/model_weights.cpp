@@ -299,14 +299,6 @@ std::uint64_t at_rate(std::uint64_t elements, std::uint64_t rate) noexcept {
   return rate == 0 ? 0 : (elements + rate - 1) / rate;
 }
 
-/// The shape with one byte for each parameter.
-model_shape in_single_bytes(model_shape shape) {
-  shape.dtype_bytes = 1;
-  shape.codes.fill(shape.plain_code());
-  for (auto& layer : shape.layers) layer.otherwise.clear();
-  return shape;
-}
-
 }  // namespace
 
 void add_weights(const model_shape& shape, memory_model& memory) {
@@ -321,17 +313,11 @@ void add_weights(const model_shape& shape, memory_model& memory) {
   memory.resident_bytes = narrow(bytes.resident());
 }
 
-std::uint64_t parameters_of(const model_shape& shape) {
-  const auto single = in_single_bytes(shape);
-  const weigher elements(single, 1);
-  wide sum = elements.resident();
-  for (const auto& layer : single.layers)
-    if (layer.is_moe) sum += single.experts * elements.expert(layer);
-  return narrow(sum);
-}
-
 model_arithmetic arithmetic_of(const model_shape& shape) {
-  const auto single = in_single_bytes(shape);
+  auto single = shape;  // one byte for each parameter
+  single.dtype_bytes = 1;
+  single.codes.fill(single.plain_code());
+  for (auto& layer : single.layers) layer.otherwise.clear();
   const weigher elements(single, 1);
   const auto moe = std::ranges::find(single.layers, true, &model_layer::is_moe);
   return {.hidden = shape.hidden,

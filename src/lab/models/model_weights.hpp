@@ -18,9 +18,6 @@ namespace hotset::lab {
 /// Pre: the format is known; memory has a block for each layer.
 void add_weights(const model_shape& shape, memory_model& memory);
 
-/// Number of weights.
-[[nodiscard]] std::uint64_t parameters_of(const model_shape& shape);
-
 /// Bytes of a matrix with `out` rows. `plain`: the format of one that `code` cannot store. Pre: extents below 2^25.
 [[nodiscard]] std::uint64_t matrix_bytes(std::uint64_t out, std::uint64_t in,
                                          const weight_code& code,

@@ -19,6 +19,7 @@ namespace {
 
 using json = nlohmann::json;
 using model_cases::for_each_case;
+using model_cases::parameters_of;
 using model_cases::told;
 using testing::HasSubstr;
 
@@ -47,8 +48,8 @@ class hf_configs : public testing::Test {
   }
   /// Weights that a patch adds.
   [[nodiscard]] std::int64_t more(std::string_view patch, std::string_view than = "{}") const {
-    return static_cast<std::int64_t>(describe(patch).parameters) -
-           static_cast<std::int64_t>(describe(than).parameters);
+    return static_cast<std::int64_t>(parameters_of(describe(patch))) -
+           static_cast<std::int64_t>(parameters_of(describe(than)));
   }
   trace_samples::temporary_folder folder_;
 };
@@ -132,7 +133,7 @@ TEST_F(hf_configs, with_differences_alone_take_the_defaults_of_their_class) {
     EXPECT_THAT(told(out), HasSubstr("taken from the defaults of its class: ")) << type;
   }
   const auto parameters = [&](const char* config) {
-    return lab::describe_model(folder_.write("config.json", config).string()).parameters;
+    return parameters_of(lab::describe_model(folder_.write("config.json", config).string()));
   };
   EXPECT_EQ(parameters(R"({"text_config": {"model_type": "deepseek_v3", "q_lora_rank": null}})") -
                 parameters(R"({"text_config": {"model_type": "deepseek_v3"}})"),

@@ -51,6 +51,13 @@ inline std::string told(const lab::model_description& out) {
       m.state_bytes_per_sequence, m.max_context, fmt::join(out.notes, "; "));
 }
 
+/// Number of weights: those that a token multiplies, embeddings of which it reads one row, and all experts.
+inline std::uint64_t parameters_of(const lab::model_description& out) {
+  const auto& a = out.arithmetic;
+  const auto rows = a.lookup_bytes == 0 ? 0 : a.hidden * a.vocabulary;
+  return a.resident_parameters + rows + a.expert_parameters * out.memory.experts.keys();
+}
+
 /// Expects equal memory. Names and origins may differ.
 inline void expect_same_memory(const lab::model_description& out,
                                const lab::model_description& expected) {

@@ -10,6 +10,7 @@
 
 #include "block_sums.hpp"
 #include "lab/models/model_description.hpp"
+#include "model_cases.hpp"
 
 namespace hotset::model_presets_test {
 namespace {
@@ -88,7 +89,7 @@ constexpr published_model published[] = {
 TEST(published_models, have_the_parameters_and_the_cache_of_their_presets) {
   for (const auto& [name, parameters, kv] : published) {
     const auto out = lab::describe_model(name);
-    const auto counted = static_cast<double>(out.parameters);
+    const auto counted = static_cast<double>(model_cases::parameters_of(out));
     const bool is_exact = parameters != 1e8 * std::round(parameters / 1e8);
     EXPECT_NEAR(counted, parameters, parameters * (is_exact ? 2e-8 : .01)) << name;
     EXPECT_EQ(out.memory.kv_bytes_per_token(), kv) << name;
