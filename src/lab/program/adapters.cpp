@@ -267,12 +267,8 @@ std::function<int()> add_adapter_plan(CLI::App& group) {
   add_parsed(*app, "--base", "MxL", options->base, read_base,
              "shape of the base model: experts per layer x MoE layers, such as 64x26")
       ->required();
-  const auto layer = [](std::string_view text) {
-    return parse_number<std::int32_t>("--first-moe-layer", text, 0,
-                                      adapter_layout::most_layers - 1);
-  };
-  add_parsed(
-      *app, "--first-moe-layer", "N", options->base.first_layer, layer,
+  add_number(
+      *app, "--first-moe-layer", options->base.first_layer, 0, adapter_layout::most_layers - 1,
       "number of the model's first MoE layer (default: the configurations list every MoE layer)");
   add_memory(*app, *options);
   add_parsed(*app, "--stride", "N", options->stride, read_stride,

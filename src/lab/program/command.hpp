@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -88,15 +90,18 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, const char* type
   return app.add_option_function<std::string>(name, read, description)->type_name(type);
 }
 
-/// Adds an option for a number in [least, most].
-template <class T>
-CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, T least, T most,
+/// Adds an option for a number in [least, most]. T: the value's type, or that of an optional, which has no default.
+template <class Value,
+          class T = typename decltype(std::optional(std::declval<Value>()))::value_type>
+CLI::Option* add_number(CLI::App& app, const std::string& name, Value& value,
+                        std::type_identity_t<T> least, std::type_identity_t<T> most,
                         const std::string& description) {
   const auto parse = [=](std::string_view text) {
     return parse_number<T>(name, text, least, most);
   };
-  return add_parsed(app, name, "N", value, parse, description)
-      ->default_str(fmt::format("{}", value));
+  auto* const option = add_parsed(app, name, "N", value, parse, description);
+  if constexpr (std::is_arithmetic_v<Value>) option->default_str(fmt::format("{}", value));
+  return option;
 }
 /// Adds an option for any number.
 template <std::unsigned_integral T>

@@ -15,6 +15,7 @@
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
+#include "lab/reports/json_text.hpp"
 #include "lab/traces/expert_counts.hpp"
 
 namespace hotset::cli {
@@ -75,7 +76,7 @@ std::string to_json(const lab::expert_counts& counts) {
                  {"experts", counts.experts},       {"uses", counts.total()},
                  {"unused", counts.unused()},       {"hottest", std::move(hottest)},
                  {"logical_count", std::move(rows)}};
-  return out.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+  return lab::one_line(out) + '\n';
 }
 
 std::string to_text(const lab::expert_counts& counts) {
@@ -99,11 +100,10 @@ int print_counts(const counts_options& options) {
 command add_counts(CLI::App& root) {
   auto* app = root.add_subcommand("counts", "Count the uses of each expert: a profile");
   auto options = std::make_shared<counts_options>();
-  app->add_option("IN", options->in,
-                  "trace of any known format, llama.cpp's imatrix (GGUF), a JSON object with "
-                  "\"logical_count\", or a CSV of layer,expert,count")
-      ->required()
-      ->type_name("FILE");
+  add_file(*app, "IN", options->in,
+           "trace of any known format, llama.cpp's imatrix (GGUF), a JSON object with "
+           "\"logical_count\", or a CSV of layer,expert,count")
+      ->required();
   app->add_flag("--json", options->as_json, "print one JSON object, with every count");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -107,12 +106,10 @@ command add_curve(CLI::App& root) {
              "unit of accesses: event-atomic (a whole visit at once), per-access (each routed id; "
              "for comparison only)")
       ->default_str("event-atomic");
-  add_number(*app, "--max-tokens", options->visits.max_tokens, 0U,
-             std::numeric_limits<std::uint32_t>::max(),
+  add_number(*app, "--max-tokens", options->visits.max_tokens,
              "split steps with more tokens than this; 0: never");
   add_expert_bytes(*app, options->expert_bytes);
-  add_number(*app, "--seed", options->seed, std::uint64_t{0},
-             std::numeric_limits<std::uint64_t>::max(), "seed of the sample");
+  add_number(*app, "--seed", options->seed, "seed of the sample");
   auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.curve/2)");
   auto* csv = app->add_flag("--csv", options->as_csv, "print CSV")->excludes(json);
   add_columns(*app, options->table, lab::curve_columns())->excludes(json)->excludes(csv);

@@ -259,10 +259,7 @@ command add_place(CLI::App& root) {
              "searches; more find slightly better placements");
   auto* from = add_file(*app, "--from", options->from,
                         "placement to begin with, a file of this command in any format");
-  const auto parse_cost = [](std::string_view text) {
-    return parse_number<double>("--move-cost", text, 0.0, 1.0);
-  };
-  add_parsed(*app, "--move-cost", "N", options->move_cost, parse_cost,
+  add_number(*app, "--move-cost", options->move_cost, 0.0, 1.0,
              "price of an expert that moves, as a share of a rank's load (default: 0.0015)")
       ->needs(from);
   auto* out = add_file(*app, "-o,--out", options->out, "placement to write");

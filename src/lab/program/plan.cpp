@@ -354,7 +354,7 @@ void add_device(CLI::App& app, plan_options& options) {
            "device memory kept free (default: 0.5 GiB and the activations of --ubatch; 1 GiB if "
            "the model's extents are unknown)",
            true);
-  add_number(app, "--devices", request.devices, std::uint32_t{1}, std::uint32_t{4096},
+  add_number(app, "--devices", request.devices, 1, 4096,
              "number of devices that share the model, each with --vram");
   add_parsed(app, "--parallel", "NAME", request.split, split_of,
              "division of the experts among devices: expert (each device has some experts of a "
@@ -398,13 +398,10 @@ void add_engines(CLI::App& app, plan_options& options) {
   add_list(app, "--engine", options.request.engines, engine_of,
            fmt::format("engines to command (default: all that can serve the model): {}",
                        fmt::join(lab::engine_names, ", ")));
-  const auto tokens = [](std::string_view text) {
-    return parse_number<std::uint64_t>("--ubatch", text, 1, 65536);
-  };
-  add_parsed(app, "--ubatch", "N", options.ubatch, tokens,
+  add_number(app, "--ubatch", options.ubatch, 1, 65536,
              "tokens of a prompt computed at once (default: 512 if all weights fit the device, "
              "else 2048 if they leave room)");
-  add_number(app, "--threads", options.request.threads, std::uint32_t{0}, std::uint32_t{4096},
+  add_number(app, "--threads", options.request.threads, 0, 4096,
              "threads of the processor; 0: the engine's own number");
 }
 
@@ -436,12 +433,10 @@ void add_hand(CLI::App& app, plan_options& options) {
 
 void add_serving(CLI::App& app, plan_options& options) {
   auto& request = options.request;
-  add_number(app, "--context", request.context, std::uint64_t{1}, std::uint64_t{1} << 32U,
+  add_number(app, "--context", request.context, 1, std::uint64_t{1} << 32U,
              "maximum tokens of a session");
-  add_number(app, "--concurrency", request.concurrency, std::uint64_t{1}, std::uint64_t{4096},
-             "sessions at the same time");
-  add_number(app, "--block-tokens", request.block_tokens, std::uint64_t{1}, std::uint64_t{65536},
-             "tokens of a KV block");
+  add_number(app, "--concurrency", request.concurrency, 1, 4096, "sessions at the same time");
+  add_number(app, "--block-tokens", request.block_tokens, 1, 65536, "tokens of a KV block");
   add_parsed(app, "--kv-bits", "N", options.kv_bits, kv_bits_of,
              "bits of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0); auto: the "
              "checkpoint's declaration, else 16")

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -389,7 +388,7 @@ void add_clock(CLI::App& app, simulate_options& options) {
        "time from a layer's end until the next layer's experts are known, such as 20us");
   time("--host-expert", costs.per_host_expert,
        "time of an expert that the host computes, parallel to the device, such as 500us");
-  add_number(app, "--transient", costs.transient, std::size_t{0}, std::size_t{1024},
+  add_number(app, "--transient", costs.transient, 0, 1024,
              "extra slots: experts that are refused a cache slot are copied through them, not "
              "computed by the host")
       ->needs(link);
@@ -404,7 +403,7 @@ void add_clock(CLI::App& app, simulate_options& options) {
   add_parsed(app, "--writeback-link", "RATE", way.back.bytes_per_second, lab::read_rate,
              "speed of copying back, such as 12GB/s (default: that of --link)")
       ->needs(link);
-  add_number(app, "--writeback-spares", way.spares, std::size_t{0}, std::size_t{1024},
+  add_number(app, "--writeback-spares", way.spares, 0, 1024,
              "extra slots that fills can take while their victims are copied back")
       ->needs(link);
   add_file(app, "--timeline", options.timeline,
@@ -444,8 +443,7 @@ void add_sizes(CLI::App& app, simulate_options& options) {
              "exact), by-expert (split), leave-rest (not split; the experts that the fewest tokens "
              "use stay on the host)")
       ->default_str("by-token");
-  add_number(app, "--max-tokens", options.request.max_tokens, 0U,
-             std::numeric_limits<std::uint32_t>::max(),
+  add_number(app, "--max-tokens", options.request.max_tokens,
              "split steps with more tokens than this; 0: never");
 }
 

@@ -117,10 +117,9 @@ void add_prices(CLI::App& app, split_options& options) {
            "KV cache of one token, such as 96KiB")
       ->required();
   add_expert_bytes(app, options.expert_bytes);
-  add_number(app, "--context", options.context, std::uint64_t{1}, std::uint64_t{1} << 32U,
+  add_number(app, "--context", options.context, 1, std::uint64_t{1} << 32U,
              "maximum tokens of a session");
-  add_number(app, "--concurrency", options.concurrency, std::uint64_t{1}, std::uint64_t{4096},
-             "sessions at the same time");
+  add_number(app, "--concurrency", options.concurrency, 1, 4096, "sessions at the same time");
   add_miss_prices(app, options.prices);
 }
 
@@ -134,9 +133,8 @@ void add_control(CLI::App& app, lab::split_request& request) {
              "factor on earlier bursts' counts when a burst ends");
   add_number(app, "--gate", control.gate, 0.0, 0.999,
              "minimum share of the time that a move must save");
-  add_number(app, "--max-move", control.max_move, std::uint64_t{1}, std::uint64_t{1} << 20U,
-             "maximum slots moved per burst");
-  add_number(app, "--dead-zone", control.dead_zone, std::uint64_t{0}, std::uint64_t{1} << 20U,
+  add_number(app, "--max-move", control.max_move, 1, 1 << 20U, "maximum slots moved per burst");
+  add_number(app, "--dead-zone", control.dead_zone, 0, 1 << 20U,
              "targets at most this many slots away are ignored");
 }
 
@@ -147,22 +145,18 @@ command add_simulate_split(CLI::App& root) {
       "simulate-split",
       "Replay experts and KV blocks within one budget, under fixed splits and a controller");
   auto options = std::make_shared<split_options>();
-  app->add_option(
-         "TRACE", options->traces,
-         "routing traces of one model, one workflow each; several are also run in sequence")
+  add_file(*app, "TRACE", options->traces,
+           "routing traces of one model, one workflow each; several are also run in sequence")
+      ->required();
+  add_file(*app, "--kv-trace", options->requests,
+           "request traces (as of plan): one for all, or one for each TRACE")
       ->required()
-      ->type_name("FILE");
-  app->add_option("--kv-trace", options->requests,
-                  "request traces (as of plan): one for all, or one for each TRACE")
-      ->required()
-      ->type_name("FILE")
       ->allow_extra_args(false);
   add_prices(*app, *options);
   add_control(*app, options->request);
   auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.split/1)");
   add_columns(*app, options->table, lab::split_columns())->excludes(json);
-  app->add_option("-o,--out", options->out, "file to write (default: standard output)")
-      ->type_name("FILE");
+  add_out(*app, options->out);
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset simulate-split os.trace --kv-trace os.jsonl --budget 12GiB --kv-token-bytes 96KiB
