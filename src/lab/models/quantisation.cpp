@@ -237,21 +237,15 @@ class quantisation_reader {
 
   void read_fp8() {
     shape_.set(trait::correction_in_f32, true);
-    const auto block = keys_.numbers("weight_block_size");
-    if (!block) {
-      use("FP8", fp8_code, layer_modules);
-      return read_fp4_experts();
+    auto code = fp8_code;
+    if (const auto block = keys_.numbers("weight_block_size")) {
+      if (block->size() != 2 || (*block)[0] == 0 || (*block)[1] == 0)
+        keys_.refuse("weight_block_size", fmt::format("is [{}]", fmt::join(*block, ", ")),
+                     "[rows, columns] of 1 or more");
+      code = {.bits = 8, .block_rows = (*block)[0], .block_columns = (*block)[1], .scale_bits = 32};
     }
-    if (block->size() != 2 || (*block)[0] == 0 || (*block)[1] == 0)
-      keys_.refuse("weight_block_size", fmt::format("is [{}]", fmt::join(*block, ", ")),
-                   "[rows, columns] of 1 or more");
-    use("FP8",
-        {.bits = 8, .block_rows = (*block)[0], .block_columns = (*block)[1], .scale_bits = 32},
-        layer_modules);
-    read_fp4_experts();
-  }
-  /// DeepSeek-V4 has experts in MXFP4 beside FP8.
-  void read_fp4_experts() {
+    use("FP8", code, layer_modules);
+    // DeepSeek-V4 has experts in MXFP4 beside FP8.
     if (keys_.text("expert_dtype") != "fp4") return;
     shape_.store(expert_modules, mxfp4_code);
     shape_.notes.emplace_back("MXFP4: 4.25 bits a weight of the experts, as 'expert_dtype' says");
