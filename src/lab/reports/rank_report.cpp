@@ -96,13 +96,9 @@ std::string json_lines_of(row head, const leaderboard& board, const row& cells, 
   return to_json_lines(head, "policies", rows);
 }
 std::string json_lines_of(const ranking& ranked) {
-  row head{{"schema", rank_schema},
-           {"generator", generator_of(ranked.sweep.trace_hash)},
-           {"trace", trace_to_json(ranked.sweep)}};
-  if (!ranked.sweep.not_replayed.empty()) head["not_replayed"] = ranked.sweep.not_replayed;
   row cells = row::array();
   for (const auto& cell : ranked.cells) cells.push_back(row_of(cell, ranked.sweep));
-  return json_lines_of(std::move(head), ranked, cells, false);
+  return json_lines_of(head_of(ranked.sweep, rank_schema), ranked, cells, false);
 }
 std::string json_lines_of(const leaderboard& board) {
   row cells = row::array();

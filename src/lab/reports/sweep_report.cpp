@@ -245,6 +245,7 @@ void add_ratios(row& out, const run_result& run, const sweep_result& sweep) {
 
 constexpr cell percent_2{.digits = 2};
 constexpr cell share_1{.digits = 1, .scale = 100};
+constexpr cell share_2{.digits = 2, .scale = 100};
 constexpr cell milliseconds{.digits = 3, .scale = 1e3};
 constexpr const char* predicts = "prefetch_precision";
 
@@ -291,37 +292,33 @@ constexpr column run_columns[] = {
     {"io", "total_io_s", "I/O ms", milliseconds, 4, "link"},
     {"written-back", "bytes_written_back", "written back", {cell::bytes}, 4, "bytes_written_back"},
     {"streamed", "streamed", "streamed", {}, 3, "streamed"},
-    {"lost-mass",
-     "lost_gate_mass",
-     "lost mass %",
-     {.digits = 2, .scale = 100},
-     2,
-     "lost_gate_mass"},
+    {"lost-mass", "lost_gate_mass", "lost mass %", share_2, 2, "lost_gate_mass"},
     {"regret", "regret", "regret %", percent_2, 1, "belady"},
     {"over-bound", "over_bound", "over bound %", percent_2, 4, if_named},
 };
 
 std::string json_lines_of(const sweep_result& sweep) {
-  row head{{"schema", simulate_schema},
-           {"generator", generator_of(sweep.trace_hash)},
-           {"trace", trace_to_json(sweep)}};
-  if (!sweep.not_replayed.empty()) head["not_replayed"] = sweep.not_replayed;
   std::vector<row> rows;
   for (const auto& run : sweep.results) rows.push_back(row_of(sweep, run));
-  return to_json_lines(head, "results", rows);
+  return to_json_lines(head_of(sweep, simulate_schema), "results", rows);
 }
 
 }  // namespace
 
-row trace_to_json(const sweep_result& sweep) {
-  return {{"name", sweep.name},
-          {"layers", sweep.layers},
-          {"experts", sweep.experts},
-          {"top_k", sweep.top_k},
-          {"tokens", sweep.tokens},
-          {"visits", sweep.visits},
-          {"experts_total", sweep.experts_total()},
-          {"bytes_per_expert", or_null(sweep.bytes_per_expert)}};
+row head_of(const sweep_result& sweep, std::string_view schema) {
+  row out{{"schema", schema},
+          {"generator", generator_of(sweep.trace_hash)},
+          {"trace",
+           {{"name", sweep.name},
+            {"layers", sweep.layers},
+            {"experts", sweep.experts},
+            {"top_k", sweep.top_k},
+            {"tokens", sweep.tokens},
+            {"visits", sweep.visits},
+            {"experts_total", sweep.experts_total()},
+            {"bytes_per_expert", or_null(sweep.bytes_per_expert)}}}};
+  if (!sweep.not_replayed.empty()) out["not_replayed"] = sweep.not_replayed;
+  return out;
 }
 
 std::string title_of(const sweep_result& sweep) {

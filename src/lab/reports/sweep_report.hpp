@@ -35,8 +35,9 @@ inline constexpr std::string_view simulate_schema = "hotset.simulate/2";
 /// A JSON line for each run, with the trace's file; members are named as in to_json_text().
 [[nodiscard]] std::string to_json_lines(std::string_view file, std::span<const planned_run> runs);
 
-/// Facts of the trace, as in every JSON report of a sweep.
-[[nodiscard]] row trace_to_json(const sweep_result& sweep);
+/// First members of every JSON report of a sweep: {"schema", "generator", "trace": {...}}, and "not_replayed" if
+/// something was left out.
+[[nodiscard]] row head_of(const sweep_result& sweep, std::string_view schema);
 /// Facts of the trace in one line.
 [[nodiscard]] std::string title_of(const sweep_result& sweep);
 /// One line per distinct note, and one per run that was left out.
