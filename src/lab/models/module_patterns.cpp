@@ -86,9 +86,8 @@ std::string_view without_tail(std::string_view text) noexcept {
 std::string plain_text(std::string_view pattern) {
   for (const std::string_view mark : {"re:", "+:", "-:"})
     if (pattern.starts_with(mark)) pattern.remove_prefix(mark.size());
-  std::string out;
-  for (const char c : pattern)
-    if (c != '\\') out.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+  auto out = lower_case(pattern);
+  std::erase(out, '\\');
   return out;
 }
 
