@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <stdexcept>
-#include <string>
 
 #include <unistd.h>
 

@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/text/names.hpp"
 #include "hotset/placement/even_packing.hpp"
 #include "hotset/registry/parameters.hpp"
 #include "lab/errors.hpp"

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "hotset/core/text/names.hpp"
-#include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 

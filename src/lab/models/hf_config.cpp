@@ -15,7 +15,6 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/registry/parameters.hpp"
-#include "lab/errors.hpp"
 #include "lab/files/input_error.hpp"
 #include "lab/files/json_object.hpp"
 #include "lab/files/text_scan.hpp"

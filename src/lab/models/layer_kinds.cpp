@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/models/layer_kinds.hpp"
 
-#include <algorithm>
 #include <array>
 #include <string>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hotset bench: a results file of policies on many traces, and their leaderboard.
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>

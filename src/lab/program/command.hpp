@@ -2,7 +2,6 @@
 #pragma once
 /// Shared by all subcommands: their list, the exit codes, and option parsing.
 
-#include <algorithm>
 #include <concepts>
 #include <filesystem>
 #include <functional>

@@ -10,7 +10,6 @@
 #include "lab/program/console.hpp"
 #include "lab/program/trace_input.hpp"
 #include "lab/program/trace_output.hpp"
-#include "lab/sizes.hpp"
 
 namespace hotset::cli {
 namespace {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "hotset/core/error.hpp"
 #include "hotset/version.hpp"

@@ -2,7 +2,6 @@
 // hotset simulate: replays traces under every combination of the given options.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>

@@ -5,7 +5,6 @@
 #include <deque>
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,7 +15,6 @@
 #include "lab/program/miss_prices.hpp"
 #include "lab/program/trace_input.hpp"
 #include "lab/reports/split_report.hpp"
-#include "lab/sizes.hpp"
 #include "lab/studies/split_replay.hpp"
 #include "lab/traces/oracle_general.hpp"
 #include "lab/traces/requests.hpp"

@@ -7,12 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include <fmt/format.h>
-
 #include "lab/program/command.hpp"
 #include "lab/program/console.hpp"
 #include "lab/program/trace_output.hpp"
-#include "lab/sizes.hpp"
 #include "lab/traces/synthetic/synthetic.hpp"
 
 namespace hotset::cli {

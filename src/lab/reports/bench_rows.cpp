@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <optional>
 #include <tuple>
 #include <utility>
 

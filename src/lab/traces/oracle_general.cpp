@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/traces/oracle_general.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <span>
 #include <tuple>
-#include <utility>
 
 #include <fmt/format.h>
 
