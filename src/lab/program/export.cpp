@@ -24,9 +24,8 @@ struct export_options {
 };
 
 lab::trace_format format_of(const std::string& name) {
-  return lab::choice_of<bool>("--to:", name, {"native", "oracle-general"})
-             ? lab::trace_format::oracle
-             : lab::trace_format::native;
+  constexpr lab::trace_format formats[] = {lab::trace_format::native, lab::trace_format::oracle};
+  return formats[lab::choice_of<std::size_t>("--to:", name, {"native", "oracle-general"})];
 }
 
 int export_trace(const export_options& options) {
