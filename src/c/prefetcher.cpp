@@ -71,7 +71,7 @@ result<std::unique_ptr<hotset_prefetcher>> make(const hotset_prefetcher_options&
   if (!asked) return asked.error();
   any_prefetch_policy policy(shape, *asked);
   if (policy.facts().needs == forecast_need::truth)
-    return error{std::string(o.prefetch) + " sees the future, accepted: a policy that does not"};
+    return refusal(o.prefetch, " sees the future, accepted: a policy that does not");
   const std::string name = o.predictor == nullptr ? "similar-steps" : o.predictor;
   auto expected = known.make_predictor(name);
   if (!expected) return expected.error();

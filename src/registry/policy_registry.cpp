@@ -94,13 +94,12 @@ validation policy_registry::check_precisions(std::string_view chain, std::size_t
   const auto& traits = (*row)->traits;
   const auto there = std::to_string(precisions);
   if (precisions < traits.fewest_precisions)
-    return error{"eviction policy " + (*row)->name + " needs " +
-                 std::to_string(traits.fewest_precisions) + " or more precisions, and there is " +
-                 there + "; accepted: --precision 8:4 or the like"};
+    return refusal("eviction policy ", (*row)->name, " needs ", traits.fewest_precisions,
+                   " or more precisions, and there is ", there,
+                   "; accepted: --precision 8:4 or the like");
   if (precisions > traits.most_precisions)
-    return error{"eviction policy " + (*row)->name + " supports at most " +
-                 std::to_string(traits.most_precisions) + " precision, and there are " + there +
-                 ", accepted: one"};
+    return refusal("eviction policy ", (*row)->name, " supports at most ", traits.most_precisions,
+                   " precision, and there are ", there, ", accepted: one");
   return std::nullopt;
 }
 

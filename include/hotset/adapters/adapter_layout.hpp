@@ -79,8 +79,8 @@ class adapter_layout {
     [[nodiscard]] validation validate_tuned() const {
       const auto width = static_cast<std::size_t>(layers);
       if (tuned.size() % width != 0)
-        return error{"tuned counts = " + std::to_string(tuned.size()) +
-                     ", accepted: " + std::to_string(layers) + " for each adapter"};
+        return refusal("tuned counts = ", tuned.size(), ", accepted: ", layers,
+                       " for each adapter");
       if (adapters() > most_adapters) return refuse("adapters", adapters(), 0, most_adapters);
       for (const auto e : tuned)
         if (e < 0 || e > experts) return refuse("tuned experts of a layer", e, 0, experts);

@@ -61,8 +61,8 @@ class page_pool {
                                   memory_budget* budget = nullptr) noexcept {
     if (auto bad = setup.validate()) return *std::move(bad);
     if (setup.page_bytes % memory.granularity() != 0)
-      return error{"page_bytes = " + std::to_string(setup.page_bytes) +
-                   ", accepted: multiples of " + std::to_string(memory.granularity())};
+      return refusal("page_bytes = ", setup.page_bytes, ", accepted: multiples of ",
+                     memory.granularity());
     return unless_out_of_memory(
         [&]() -> result<page_pool> { return page_pool(memory, setup, budget); }, no_host_memory());
   }

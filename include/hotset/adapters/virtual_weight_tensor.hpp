@@ -72,8 +72,8 @@ class virtual_weight_tensor {
     const auto page = pool.page_bytes();
     const auto pages = pages_for(static_cast<std::size_t>(setup.experts()), setup, page);
     if (pages > page_pool_config::page_limit)
-      return error{"pages = " + std::to_string(pages) + " of " + std::to_string(page) +
-                   " bytes, accepted: at most " + std::to_string(page_pool_config::page_limit)};
+      return refusal("pages = ", pages, " of ", page, " bytes, accepted: at most ",
+                     page_pool_config::page_limit);
     return unless_out_of_memory(
         [&]() -> result<virtual_weight_tensor> {
           auto range = virtual_range<Memory>::reserve(pool.memory(), pages * page);
@@ -81,8 +81,8 @@ class virtual_weight_tensor {
           virtual_weight_tensor out(pool, setup, *std::move(range), pages);
           const auto base = out.base_pages_ * page;
           if (const auto code = out.range_.populate(0, base, 1); code != memory_status::ok)
-            return error{"no memory for the base model's experts, " + std::to_string(base) +
-                         " bytes: " + std::string(describe(code))};
+            return refusal("no memory for the base model's experts, ", base,
+                           " bytes: ", describe(code));
           return out;
         },
         no_host_memory());

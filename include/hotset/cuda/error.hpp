@@ -3,7 +3,6 @@
 /// CUDA runtime error codes that hotset names, and the first failure of a component.
 
 #include <atomic>
-#include <string>
 #include <string_view>
 
 #include "hotset/core/error.hpp"
@@ -50,9 +49,8 @@ class error_texts {
 
 /// One line: the call, the code's name and number, and the driver's own text.
 inline error describe(const error_texts& api, const failure& what) {
-  return error{std::string(what.call) + ": " + std::string(api.error_name(what.code)) + " (" +
-               std::to_string(static_cast<int>(what.code)) +
-               "): " + std::string(api.error_text(what.code))};
+  return refusal(what.call, ": ", api.error_name(what.code), " (", static_cast<int>(what.code),
+                 "): ", api.error_text(what.code));
 }
 
 /// Keeps the first failure permanently. Threads: safe.

@@ -63,8 +63,8 @@ class slot_bank : public bank_slots<virtual_memory> {
                                           const std::vector<expert_layout>& layouts,
                                           memory_budget& budget, const config& setup) {
     if (memory.device() != setup.device)
-      return error{"virtual memory of device " + std::to_string(memory.device()) +
-                   ", accepted: of device " + std::to_string(setup.device)};
+      return refusal("virtual memory of device ", memory.device(), ", accepted: of device ",
+                     setup.device);
     auto made = without_memory(api, layout, layouts, setup);
     if (!made) return made;
     if (auto bad = made->reserve(memory, budget, setup.tail_padding)) return *std::move(bad);
@@ -97,8 +97,7 @@ class slot_bank : public bank_slots<virtual_memory> {
                                           const std::vector<expert_layout>& layouts,
                                           const config& setup) {
     if (setup.alignment == 0 || (setup.alignment & (setup.alignment - 1)) != 0)
-      return error{"a slot alignment of " + std::to_string(setup.alignment) +
-                   ", accepted: a power of two"};
+      return refusal("a slot alignment of ", setup.alignment, ", accepted: a power of two");
     auto places = slot_bank_layout::create(layout, layouts, setup.alignment, setup.beside);
     if (!places) return places.error();
     return slot_bank(api, setup.device, *std::move(places));

@@ -92,8 +92,8 @@ inline result<owned_memory> allocate_memory(runtime& api, std::size_t bytes,
                                             const std::string& what) {
   void* memory = nullptr;
   if (const auto code = api.allocate(memory, bytes); code != error_code::success)
-    return error{"cannot take " + std::to_string(bytes) + " bytes for " + what + ": " +
-                 describe(api, {code, "cudaMalloc"}).message};
+    return refusal("cannot take ", bytes, " bytes for ", what, ": ",
+                   describe(api, {code, "cudaMalloc"}).message);
   return owned_memory(api, memory);
 }
 

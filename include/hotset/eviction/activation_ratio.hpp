@@ -18,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,8 +43,8 @@ class activation_ratio {
     }
     [[nodiscard]] validation validate() const {
       if (requests < 1 || requests > static_cast<std::int32_t>(live_sequences::most_rows))
-        return error{"activation_ratio requests = " + std::to_string(requests) + ", accepted: 1.." +
-                     std::to_string(live_sequences::most_rows)};
+        return refusal("activation_ratio requests = ", requests, ", accepted: 1..",
+                       live_sequences::most_rows);
       return std::nullopt;
     }
     /// Also refuses a shape whose counts exceed most_bytes.
@@ -56,10 +55,9 @@ class activation_ratio {
           8 * (static_cast<std::uint64_t>(shape.keys()) + static_cast<std::uint64_t>(shape.layers));
       const auto bytes = static_cast<std::uint64_t>(requests) * of_request;
       if (bytes > most_bytes)
-        return error{"activation_ratio requests = " + std::to_string(requests) + " of " +
-                     std::to_string(shape.layers) + " layers x " + std::to_string(shape.experts) +
-                     " experts needs " + std::to_string(bytes) + " bytes, accepted: at most " +
-                     std::to_string(most_bytes)};
+        return refusal("activation_ratio requests = ", requests, " of ", shape.layers, " layers x ",
+                       shape.experts, " experts needs ", bytes, " bytes, accepted: at most ",
+                       most_bytes);
       return std::nullopt;
     }
   };

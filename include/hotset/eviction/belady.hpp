@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -47,8 +46,8 @@ class belady {
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (future->keys() != shape.keys())
-        return error{"belady future has " + std::to_string(future->keys()) +
-                     " keys, accepted: layers x experts (" + std::to_string(shape.keys()) + ")"};
+        return refusal("belady future has ", future->keys(), " keys, accepted: layers x experts (",
+                       shape.keys(), ")");
       return std::nullopt;
     }
   };

@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "hotset/core/fill.hpp"
@@ -42,8 +41,8 @@ class expert_map_priority {
     }
     [[nodiscard]] validation validate() const {
       if (freq != use_history::whole && freq != use_history::resident)
-        return error{"expert_map_priority freq = " + std::to_string(static_cast<int>(freq)) +
-                     ", accepted: 0 (whole), 1 (resident)"};
+        return refusal("expert_map_priority freq = ", static_cast<int>(freq),
+                       ", accepted: 0 (whole), 1 (resident)");
       return std::nullopt;
     }
   };

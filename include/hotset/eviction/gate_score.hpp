@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "hotset/core/fill.hpp"
@@ -40,10 +39,10 @@ class gate_score {
     }
     [[nodiscard]] validation validate() const {
       if (accumulate != gate_accumulate::sum && accumulate != gate_accumulate::ema)
-        return error{"gate_score accumulate = " + std::to_string(static_cast<int>(accumulate)) +
-                     ", accepted: 0 (sum), 1 (ema)"};
+        return refusal("gate_score accumulate = ", static_cast<int>(accumulate),
+                       ", accepted: 0 (sum), 1 (ema)");
       if (!(decay >= 0.0 && decay < 1.0))
-        return error{"gate_score decay = " + std::to_string(decay) + ", accepted: [0, 1)"};
+        return refusal("gate_score decay = ", decay, ", accepted: [0, 1)");
       return std::nullopt;
     }
   };

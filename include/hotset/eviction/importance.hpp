@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -50,7 +49,7 @@ class importance {
     }
     [[nodiscard]] validation validate() const {
       if (!(alpha >= 0.0 && alpha <= 1.0))
-        return error{"importance alpha = " + std::to_string(alpha) + ", accepted: 0..1"};
+        return refusal("importance alpha = ", alpha, ", accepted: 0..1");
       return hotness::config{gamma, window}.validate();
     }
   };

@@ -25,7 +25,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -52,8 +51,8 @@ class least_stale {
     }
     [[nodiscard]] validation validate() const {
       if (order > stale_order::stale)
-        return error{"least_stale order = " + std::to_string(static_cast<int>(order)) +
-                     ", accepted: 0 (left), 1 (layer), 2 (last_access), 3 (stale)"};
+        return refusal("least_stale order = ", static_cast<int>(order),
+                       ", accepted: 0 (left), 1 (layer), 2 (last_access), 3 (stale)");
       return std::nullopt;
     }
   };

@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -38,7 +37,7 @@ class lfru {
     }
     [[nodiscard]] validation validate() const {
       if (!(decay > 0.0 && decay <= 1.0))
-        return error{"lfru decay = " + std::to_string(decay) + ", accepted: (0, 1]"};
+        return refusal("lfru decay = ", decay, ", accepted: (0, 1]");
       return std::nullopt;
     }
   };

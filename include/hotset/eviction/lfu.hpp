@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "hotset/core/ids/per_key.hpp"
@@ -41,8 +40,8 @@ class lfu {
     }
     [[nodiscard]] validation validate() const {
       if (history != lfu_history::whole && history != lfu_history::resident)
-        return error{"lfu history = " + std::to_string(static_cast<int>(history)) +
-                     ", accepted: 0 (whole), 1 (resident)"};
+        return refusal("lfu history = ", static_cast<int>(history),
+                       ", accepted: 0 (whole), 1 (resident)");
       return std::nullopt;
     }
   };

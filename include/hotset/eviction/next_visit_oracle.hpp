@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -49,8 +48,8 @@ class next_visit_oracle {
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       if (future->keys() != shape.keys())
-        return error{"next_visit_oracle future has " + std::to_string(future->keys()) +
-                     " keys, accepted: layers x experts (" + std::to_string(shape.keys()) + ")"};
+        return refusal("next_visit_oracle future has ", future->keys(),
+                       " keys, accepted: layers x experts (", shape.keys(), ")");
       return std::nullopt;
     }
   };

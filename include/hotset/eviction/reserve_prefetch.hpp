@@ -18,7 +18,6 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,8 +43,7 @@ class reserve_prefetch : public eviction_decorator<P> {
     }
     [[nodiscard]] validation validate() const {
       if (!(share > 0 && share < 1))
-        return error{"reserve_prefetch share = " + std::to_string(share) +
-                     ", accepted: more than 0, less than 1"};
+        return refusal("reserve_prefetch share = ", share, ", accepted: more than 0, less than 1");
       return inner.validate();
     }
     [[nodiscard]] validation validate(const geometry& shape) const {

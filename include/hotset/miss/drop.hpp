@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "hotset/policy/miss_policy.hpp"
@@ -27,7 +26,7 @@ namespace detail {
 }
 /// With keep = 0 a token could lose all its experts.
 [[nodiscard]] inline validation validate_keep(std::string_view policy, std::uint32_t keep) {
-  if (keep < 1) return error{std::string(policy) + " keep = 0, accepted: 1 or more"};
+  if (keep < 1) return refusal(policy, " keep = 0, accepted: 1 or more");
   return std::nullopt;
 }
 }  // namespace detail

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -46,16 +45,15 @@ class miss_decisions {
 
   /// Checks that the layout has the precisions that the miss policy needs.
   static validation check(const pool_layout& layout, const typename Miss::config& setup) {
-    const auto precisions = std::to_string(layout.precisions());
+    const auto precisions = layout.precisions();
     if (facts_of_config<Miss>(setup).fetches_all) {
-      if (layout.precisions() == 1) return std::nullopt;
-      return error{"the layout has " + precisions +
-                   " precisions and the miss policy fetches everything, accepted: 1 precision"};
+      if (precisions == 1) return std::nullopt;
+      return refusal("the layout has ", precisions,
+                     " precisions and the miss policy fetches everything, accepted: 1 precision");
     }
-    if (layout.precisions() == layout.shape().precisions()) return std::nullopt;
-    return error{"the layout has " + precisions + " precisions and the experts have " +
-                 std::to_string(layout.shape().precisions()) +
-                 ", accepted: pools for each precision"};
+    if (precisions == layout.shape().precisions()) return std::nullopt;
+    return refusal("the layout has ", precisions, " precisions and the experts have ",
+                   layout.shape().precisions(), ", accepted: pools for each precision");
   }
 
   [[nodiscard]] const Miss& policy() const noexcept { return policy_; }

@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -73,9 +72,8 @@ class co_activation {
     const auto experts = static_cast<std::uint64_t>(shape.experts);
     const auto reach = static_cast<std::uint64_t>(options.reach);
     if (!fits(layers, experts, reach))
-      return error{"a co_activation table of " + detail::shape_text(layers, experts) + ", reach " +
-                   std::to_string(reach) + ", accepted: at most " +
-                   std::to_string(detail::most_predictor_bytes) + " bytes"};
+      return refusal("a co_activation table of ", detail::shape_text(layers, experts), ", reach ",
+                     reach, ", accepted: at most ", detail::most_predictor_bytes, " bytes");
     // The table's size limit also keeps the products below from wrapping.
     const auto scratch = detail::forecast_rows::bytes_for(shape, options.depth) +
                          4 * shape.tokens_per_visit() * layers * shape.ranks();

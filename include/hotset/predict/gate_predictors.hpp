@@ -22,7 +22,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -83,22 +82,19 @@ class gate_predictor {
       if (auto bad = scores.validate(shape); bad || !by_routers) return bad;
       if (d_model < 1) return refuse_value("next_layer_gate d_model", d_model, "1 or more");
       if (routers.size() != shape.layer_count())
-        return error{"next_layer_gate has " + std::to_string(routers.size()) +
-                     " routers, accepted: one per layer (" + std::to_string(shape.layers) + ")"};
+        return refusal("next_layer_gate has ", routers.size(),
+                       " routers, accepted: one per layer (", shape.layers, ")");
       if (!biases.empty() && biases.size() != shape.layer_count())
-        return error{"next_layer_gate has " + std::to_string(biases.size()) +
-                     " biases, accepted: none, or one per layer (" + std::to_string(shape.layers) +
-                     ")"};
+        return refusal("next_layer_gate has ", biases.size(),
+                       " biases, accepted: none, or one per layer (", shape.layers, ")");
       const auto values = shape.expert_count() * static_cast<std::size_t>(d_model);
       for (std::size_t l = 0; l < routers.size(); ++l) {
         if (routers[l].size() != values && !(l == 0 && routers[l].empty()))
-          return error{"next_layer_gate routers[" + std::to_string(l) + "] has " +
-                       std::to_string(routers[l].size()) +
-                       " values, accepted: experts x d_model (" + std::to_string(values) + ")"};
+          return refusal("next_layer_gate routers[", l, "] has ", routers[l].size(),
+                         " values, accepted: experts x d_model (", values, ")");
         if (!biases.empty() && !biases[l].empty() && biases[l].size() != shape.expert_count())
-          return error{"next_layer_gate biases[" + std::to_string(l) + "] has " +
-                       std::to_string(biases[l].size()) + " values, accepted: none, or experts (" +
-                       std::to_string(shape.experts) + ")"};
+          return refusal("next_layer_gate biases[", l, "] has ", biases[l].size(),
+                         " values, accepted: none, or experts (", shape.experts, ")");
       }
       return std::nullopt;
     }

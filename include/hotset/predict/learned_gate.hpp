@@ -121,8 +121,7 @@ class learned_gate {
         return error{
             "no learned_gate weights, accepted: those that python3 -m hotset train-gate writes"};
       if (saved[0] != version)
-        return error{"learned_gate weights of version " + std::to_string(saved[0]) +
-                     ", accepted: " + std::to_string(version)};
+        return refusal("learned_gate weights of version ", saved[0], ", accepted: ", version);
       const auto number = [&](std::size_t i) {
         return static_cast<std::int32_t>(std::min(saved[i], 0x7fffffffU));
       };
@@ -143,8 +142,7 @@ class learned_gate {
       for (std::size_t i = 0; i < out->values_.size(); ++i) {
         const auto value = saved.real(header_numbers + i);
         if (!std::isfinite(value))
-          return error{"learned_gate weight " + std::to_string(i) +
-                       " is not finite, accepted: finite numbers"};
+          return refusal("learned_gate weight ", i, " is not finite, accepted: finite numbers");
         out->values_[i] = value;
       }
       return out;
@@ -202,8 +200,8 @@ class learned_gate {
               detail::within("learned_gate depth", depth, 1, size.depth, "depth of the weights"))
         return bad;
       if (d_model != 0 && d_model != size.d_model)
-        return error{"learned_gate weights for hidden states of " + std::to_string(size.d_model) +
-                     ", accepted: of " + std::to_string(d_model)};
+        return refusal("learned_gate weights for hidden states of ", size.d_model,
+                       ", accepted: of ", d_model);
       return std::nullopt;
     }
     /// Checks validate() and that the weights match this shape.
@@ -302,9 +300,8 @@ inline validation learned_gate::dimensions::validate() const {
     return bad;
   // No product wraps: at most 2^32 networks with fewer than 2^42 values each.
   if (values() <= weights::most_bytes / 4 / networks()) return std::nullopt;
-  return error{"learned_gate weights of " + std::to_string(networks()) + " networks x " +
-               std::to_string(values()) + " numbers, accepted: at most " +
-               std::to_string(weights::most_bytes) + " bytes"};
+  return refusal("learned_gate weights of ", networks(), " networks x ", values(),
+                 " numbers, accepted: at most ", weights::most_bytes, " bytes");
 }
 
 static_assert(predictor<learned_gate>);

@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -65,8 +64,7 @@ class mixed {
     }
     [[nodiscard]] validation validate() const {
       if (parts.empty() || parts.size() > most_parts)
-        return error{"mixed has " + std::to_string(parts.size()) + " parts, accepted: 1.." +
-                     std::to_string(most_parts)};
+        return refusal("mixed has ", parts.size(), " parts, accepted: 1..", most_parts);
       if (auto bad = detail::first_of({detail::within("mixed depth", depth, 1, most_depth),
                                        detail::within("mixed learned", learned, 1, most_learned),
                                        detail::refuse_unless(rate > 0 && rate <= 10, "mixed rate",

@@ -59,10 +59,9 @@ template <class Number>
 [[nodiscard]] inline validation refuse_bytes(std::string_view name, const geometry& shape,
                                              std::uint64_t bytes) {
   if (bytes <= most_predictor_bytes) return std::nullopt;
-  return error{std::string(name) + " of " + shape_text(shape.layers, shape.experts) + " needs " +
-               std::to_string(bytes) + " bytes for visits of " +
-               std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
-               std::to_string(most_predictor_bytes)};
+  return refusal(name, " of ", shape_text(shape.layers, shape.experts), " needs ", bytes,
+                 " bytes for visits of ", shape.max_tokens_per_visit, " tokens, accepted: at most ",
+                 most_predictor_bytes);
 }
 /// Returns why a predictor cannot be made: errors of the shape or the options, more layers ahead than the model has,
 /// or more than most_predictor_bytes. `bytes_of` is called only for valid options.

@@ -66,8 +66,7 @@ class saved_reader {
   [[nodiscard]] validation check_count(std::uint64_t wanted, const std::string& what) const {
     const auto bytes = sizeof(file_kind) + 4 * wanted;
     if (bytes_.size() == bytes) return std::nullopt;
-    return error{std::to_string(bytes_.size()) + " bytes, accepted: " + std::to_string(bytes) +
-                 " for " + what};
+    return refusal(bytes_.size(), " bytes, accepted: ", bytes, " for ", what);
   }
   // Pre: the file has the number.
   [[nodiscard]] std::uint32_t operator[](std::size_t place) const noexcept {

@@ -54,8 +54,7 @@ inline std::vector<std::string_view> split_at(std::string_view text, char separa
     const auto key = parts[i].substr(0, equals);
     if (std::ranges::find(spec.parameters, key, &std::pair<std::string, std::string>::first) !=
         spec.parameters.end())
-      return error{spec.name + ": parameter '" + std::string(key) +
-                   "' is given twice, accepted: once"};
+      return refusal(spec.name, ": parameter '", key, "' is given twice, accepted: once");
     spec.parameters.emplace_back(key, parts[i].substr(equals + 1));
   }
   return spec;

@@ -103,8 +103,8 @@ inline std::size_t name_distance(const std::string& text, const std::string& nam
 [[nodiscard]] inline error unknown_name(std::string_view what, std::string_view text,
                                         std::span<const std::string> known,
                                         std::string_view more = "") {
-  return error{std::string(what) + " '" + printable(text) + "'" + did_you_mean(text, known) +
-               "; accepted: " + listed(known) + std::string(more)};
+  return refusal(what, " '", printable(text), "'", did_you_mean(text, known),
+                 "; accepted: ", listed(known), more);
 }
 
 }  // namespace hotset

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -50,8 +49,7 @@ class pinned_buffer {
  private:
   explicit pinned_buffer(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}
   static error refused(const runtime& api, const failure& what, std::size_t bytes) {
-    return error{"cannot page-lock " + std::to_string(bytes) +
-                 " bytes: " + describe(api, what).message};
+    return refusal("cannot page-lock ", bytes, " bytes: ", describe(api, what).message);
   }
 
   std::span<std::byte> bytes_;
@@ -99,9 +97,8 @@ class pinned_memory {
  private:
   [[nodiscard]] validation exceeds(std::size_t bytes) const {
     if (bytes <= budget_ - used_) return std::nullopt;
-    return error{"cannot page-lock " + std::to_string(bytes) + " bytes: " + std::to_string(used_) +
-                 " of a budget of " + std::to_string(budget_) + " are in use, accepted: at most " +
-                 std::to_string(budget_ - used_)};
+    return refusal("cannot page-lock ", bytes, " bytes: ", used_, " of a budget of ", budget_,
+                   " are in use, accepted: at most ", budget_ - used_);
   }
   std::span<std::byte> keep(pinned_buffer made) {
     const auto bytes = made.bytes();

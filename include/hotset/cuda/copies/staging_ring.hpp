@@ -7,7 +7,6 @@
 #include <mutex>
 #include <new>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,8 +24,8 @@ class staging_ring {
   static result<std::unique_ptr<staging_ring>> create(runtime& api, int device, std::size_t pieces,
                                                       std::size_t piece_bytes) {
     if (pieces == 0 || piece_bytes == 0)
-      return error{"a staging ring of " + std::to_string(pieces) + " pieces of " +
-                   std::to_string(piece_bytes) + " bytes, accepted: 1 or more of each"};
+      return refusal("a staging ring of ", pieces, " pieces of ", piece_bytes,
+                     " bytes, accepted: 1 or more of each");
     const device_scope scope(api, device);
     if (scope.what().happened()) return describe(api, scope.what());
     auto memory = pinned_buffer::allocate(api, pieces * piece_bytes);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,8 +36,8 @@ class device_rows {
     const auto layers = shape.layer_count();
     const auto rows = setup.ring_rows == 0 ? 4 * layers : setup.ring_rows;
     if (rows < layers)
-      return error{"a ring of " + std::to_string(rows) +
-                   " rows, accepted: " + std::to_string(layers) + " (one for each layer) or more"};
+      return refusal("a ring of ", rows, " rows, accepted: ", layers,
+                     " (one for each layer) or more");
     const device_scope scope(api, setup.device);
     if (scope.what().happened()) return describe(api, scope.what());
     auto ring = pinned_buffer::allocate(api, rows * shape.expert_count() * sizeof(Id));

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -63,8 +62,7 @@ class any_policy : public policy_holder<Held> {
     [[nodiscard]] validation validate() const {
       if (inner_validation) return inner_validation;
       if (factory) return std::nullopt;
-      return error{"any_" + std::string(Held::kind) +
-                   "_policy factory = none, accepted: a factory"};
+      return refusal("any_", Held::kind, "_policy factory = none, accepted: a factory");
     }
     [[nodiscard]] validation validate(const geometry& shape) const {
       return inner_shape_validation ? inner_shape_validation(shape) : std::nullopt;

@@ -80,8 +80,7 @@ struct saved_history {
   /// Errors: another model, if both models are specified.
   [[nodiscard]] validation check_model(std::uint64_t of_model) const {
     if (model != 0 && of_model != 0 && model != of_model)
-      return error{"a history of model " + std::to_string(model) +
-                   ", accepted: " + std::to_string(of_model)};
+      return refusal("a history of model ", model, ", accepted: ", of_model);
     return std::nullopt;
   }
 
@@ -95,8 +94,7 @@ struct saved_history {
   }
   /// Keeps only the newest share of the rows, 0..1, and scales the visit counts by it. Errors: a share outside 0..1.
   validation fade(double share) {
-    if (!(share >= 0 && share <= 1))
-      return error{"share = " + std::to_string(share) + ", accepted: 0..1"};
+    if (!(share >= 0 && share <= 1)) return refusal("share = ", share, ", accepted: 0..1");
     keep_newest(static_cast<std::size_t>(std::llround(share * static_cast<double>(rows()))));
     for (auto& count : visits)
       count = static_cast<std::uint32_t>(std::llround(share * static_cast<double>(count)));
@@ -109,8 +107,8 @@ struct saved_history {
     const geometry shape{.layers = layers, .experts = experts, .top_k = top_k};
     if (auto bad = newer.check(shape, model)) return bad;
     if (rows() + newer.rows() > most_rows)
-      return error{"histories of " + std::to_string(rows() + newer.rows()) +
-                   " rows, accepted: at most " + std::to_string(most_rows)};
+      return refusal("histories of ", rows() + newer.rows(), " rows, accepted: at most ",
+                     most_rows);
     if (model == 0) model = newer.model;
     const auto first = static_cast<std::uint32_t>(rows());
     for (const auto row : newer.before) before.push_back(row == none ? none : first + row);
@@ -139,8 +137,7 @@ struct saved_history {
     if (!saved.is(kind, header_numbers))
       return error{"no routing history, accepted: one that hotset history writes"};
     if (saved[0] != version)
-      return error{"a routing history of version " + std::to_string(saved[0]) +
-                   ", accepted: " + std::to_string(version)};
+      return refusal("a routing history of version ", saved[0], ", accepted: ", version);
     if (auto bad = check_size(saved)) return *std::move(bad);
     if (saved.whole_long(numbers_of(saved[1], saved[2], saved[3], saved[4]) - 2) !=
         checksum(bytes.first(bytes.size() - 8)))
@@ -176,7 +173,7 @@ struct saved_history {
         "a history of " + text_of(layers, experts, top_k) + ", " + std::to_string(rows) + " rows";
     const auto numbers = sane ? numbers_of(layers, experts, top_k, rows) : most_bytes;
     if (sizeof kind + 4 * numbers > most_bytes)
-      return error{what + ", accepted: at most " + std::to_string(most_bytes) + " bytes"};
+      return refusal(what, ", accepted: at most ", most_bytes, " bytes");
     return saved.check_count(numbers, what);
   }
   /// FNV-1a.
@@ -209,8 +206,7 @@ struct saved_history {
   }
   [[nodiscard]] validation check_content() const {
     const auto bad = [](const char* what) {
-      return error{std::string("a routing history with ") + what +
-                   ", accepted: one that hotset history writes"};
+      return refusal("a routing history with ", what, ", accepted: one that hotset history writes");
     };
     std::vector<std::uint8_t> is_followed(rows(), 0);
     for (std::size_t r = 0; r < rows(); ++r) {

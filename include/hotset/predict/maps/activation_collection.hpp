@@ -164,8 +164,8 @@ class activation_collection {
     if (auto bad = saved.check_count(place_of(count), what)) return bad;
     for (std::size_t i = 0; i < count; ++i)
       if (!holds_shares(saved, i))
-        return error{"matrix " + std::to_string(i) +
-                     " holds other than shares, accepted: rows from 0 to 1 that sum to 1 or 0"};
+        return refusal("matrix ", i,
+                       " holds other than shares, accepted: rows from 0 to 1 that sum to 1 or 0");
     ++version_;
     size_ = count;
     for (std::size_t i = 0; i < size_; ++i) {

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -46,10 +45,9 @@ class expert_map_matcher {
     constexpr auto most = detail::most_predictor_bytes;
     const auto bytes = bytes_for(store, most_tokens);
     if (most_tokens < 1 || most_tokens > std::size_t{1} << 24U || bytes > most)
-      return error{"expert map matcher of " + std::to_string(most_tokens) + " tokens and " +
-                   std::to_string(store.capacity()) + " maps needs " + std::to_string(bytes) +
-                   " bytes, accepted: 1..16777216 tokens, at most " + std::to_string(most) +
-                   " bytes"};
+      return refusal("expert map matcher of ", most_tokens, " tokens and ", store.capacity(),
+                     " maps needs ", bytes, " bytes, accepted: 1..16777216 tokens, at most ", most,
+                     " bytes");
     return detail::or_no_memory([&] { return expert_map_matcher(store, most_tokens, level); });
   }
 

@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -71,13 +70,11 @@ class expert_map_store {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (auto bad = options.validate()) return *std::move(bad);
     if (shape.experts > most_experts)
-      return error{"expert maps of " + std::to_string(shape.experts) + " experts, accepted: 1.." +
-                   std::to_string(most_experts)};
+      return refusal("expert maps of ", shape.experts, " experts, accepted: 1..", most_experts);
     if (const auto bytes = bytes_for(shape, options); bytes > detail::most_predictor_bytes)
-      return error{std::to_string(options.capacity) + " expert maps of " +
-                   detail::shape_text(shape.layers, shape.experts) + " need " +
-                   std::to_string(bytes) + " bytes, accepted: at most " +
-                   std::to_string(detail::most_predictor_bytes)};
+      return refusal(options.capacity, " expert maps of ",
+                     detail::shape_text(shape.layers, shape.experts), " need ", bytes,
+                     " bytes, accepted: at most ", detail::most_predictor_bytes);
     return unless_out_of_memory(
         [&]() -> result<expert_map_store> {
           auto embeddings = token_embeddings::create(options.embeddings, options.embedding_width);

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -28,8 +27,7 @@ class token_embeddings {
     for (std::size_t t = 0; t * out.width_ < table.size(); ++t) {
       const auto squares = out.dot(t, t);
       if (!std::isfinite(squares))
-        return error{"embeddings of token " + std::to_string(t) +
-                     " are not finite, accepted: finite values"};
+        return refusal("embeddings of token ", t, " are not finite, accepted: finite values");
       out.inverse_norms_.push_back(squares > 0 ? 1.0F / std::sqrt(squares) : 0.0F);
     }
     return out;
@@ -37,8 +35,8 @@ class token_embeddings {
   static validation validate(std::span<const float> table, std::int32_t width) {
     if (table.empty()) return std::nullopt;
     if (width < 1 || table.size() % static_cast<std::size_t>(width) != 0)
-      return error{"embeddings of " + std::to_string(table.size()) + " values and width " +
-                   std::to_string(width) + ", accepted: vocabulary x width values"};
+      return refusal("embeddings of ", table.size(), " values and width ", width,
+                     ", accepted: vocabulary x width values");
     return std::nullopt;
   }
 
