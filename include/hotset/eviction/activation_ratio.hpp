@@ -42,10 +42,7 @@ class activation_ratio {
       return {.requests = from.number("requests", config{}.requests)};
     }
     [[nodiscard]] validation validate() const {
-      if (requests < 1 || requests > static_cast<std::int32_t>(live_sequences::most_rows))
-        return refusal("activation_ratio requests = ", requests, ", accepted: 1..",
-                       live_sequences::most_rows);
-      return std::nullopt;
+      return detail::within("activation_ratio requests", requests, 1, live_sequences::most_rows);
     }
     /// Also refuses a shape whose counts exceed most_bytes.
     [[nodiscard]] validation validate(const geometry& shape) const {

@@ -40,10 +40,7 @@ class expert_map_priority {
       return {static_cast<use_history>(from.choice("freq", {"whole", "resident"}, 0))};
     }
     [[nodiscard]] validation validate() const {
-      if (freq != use_history::whole && freq != use_history::resident)
-        return refusal("expert_map_priority freq = ", static_cast<int>(freq),
-                       ", accepted: 0 (whole), 1 (resident)");
-      return std::nullopt;
+      return detail::one_of("expert_map_priority freq", freq, {"whole", "resident"});
     }
   };
   static constexpr std::string_view name = "expert_map_priority";

@@ -38,12 +38,9 @@ class gate_score {
               from.real("decay", config{}.decay)};
     }
     [[nodiscard]] validation validate() const {
-      if (accumulate != gate_accumulate::sum && accumulate != gate_accumulate::ema)
-        return refusal("gate_score accumulate = ", static_cast<int>(accumulate),
-                       ", accepted: 0 (sum), 1 (ema)");
-      if (!(decay >= 0.0 && decay < 1.0))
-        return refusal("gate_score decay = ", decay, ", accepted: [0, 1)");
-      return std::nullopt;
+      return detail::first_of({detail::one_of("gate_score accumulate", accumulate, {"sum", "ema"}),
+                               detail::refuse_unless(decay >= 0.0 && decay < 1.0,
+                                                     "gate_score decay", decay, "[0, 1)")});
     }
   };
   static constexpr std::string_view name = "gate_score";

@@ -50,10 +50,7 @@ class least_stale {
           from.choice("order", {"left", "layer", "last_access", "stale"}, 0))};
     }
     [[nodiscard]] validation validate() const {
-      if (order > stale_order::stale)
-        return refusal("least_stale order = ", static_cast<int>(order),
-                       ", accepted: 0 (left), 1 (layer), 2 (last_access), 3 (stale)");
-      return std::nullopt;
+      return detail::one_of("least_stale order", order, {"left", "layer", "last_access", "stale"});
     }
   };
   static constexpr std::string_view name = "least_stale";

@@ -36,9 +36,7 @@ class lfru {
       return {from.real("decay", config{}.decay)};
     }
     [[nodiscard]] validation validate() const {
-      if (!(decay > 0.0 && decay <= 1.0))
-        return refusal("lfru decay = ", decay, ", accepted: (0, 1]");
-      return std::nullopt;
+      return detail::refuse_unless(decay > 0.0 && decay <= 1.0, "lfru decay", decay, "(0, 1]");
     }
   };
   static constexpr std::string_view name = "lfru";

@@ -39,10 +39,7 @@ class lfu {
               from.number("ageing_period", std::uint64_t{0})};
     }
     [[nodiscard]] validation validate() const {
-      if (history != lfu_history::whole && history != lfu_history::resident)
-        return refusal("lfu history = ", static_cast<int>(history),
-                       ", accepted: 0 (whole), 1 (resident)");
-      return std::nullopt;
+      return detail::one_of("lfu history", history, {"whole", "resident"});
     }
   };
   static constexpr std::string_view name = "lfu";

@@ -43,9 +43,8 @@ class compute_on_host {
           .host_cost = from.real("host_cost", config{}.host_cost)};
     }
     [[nodiscard]] validation validate() const {
-      if (split != host_split::none && split != host_split::bandwidth_matched)
-        return refusal("compute_on_host split = ", static_cast<int>(split),
-                       ", accepted: 0 (none), 1 (bandwidth_matched)");
+      if (auto bad = detail::one_of("compute_on_host split", split, {"none", "bandwidth_matched"}))
+        return bad;
       for (const auto& [what, cost] :
            {std::pair("fetch_cost", fetch_cost), std::pair("host_cost", host_cost)})
         if (!(cost > 0.0 && cost <= std::numeric_limits<double>::max()))

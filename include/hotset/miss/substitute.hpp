@@ -40,9 +40,8 @@ class substitute {
       return {.tolerance = from.real("tolerance", config{}.tolerance)};
     }
     [[nodiscard]] validation validate() const {
-      if (!(tolerance >= 0.0))
-        return refusal("substitute tolerance = ", tolerance, ", accepted: 0 or more");
-      return std::nullopt;
+      return detail::refuse_unless(tolerance >= 0.0, "substitute tolerance", tolerance,
+                                   "0 or more");
     }
   };
   static constexpr std::string_view name = "substitute";

@@ -3,7 +3,11 @@
 /// Helpers for policies of every kind: validated configurations, and traits.
 
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "hotset/core/error.hpp"
@@ -40,6 +44,41 @@ template <class Number>
                                       std::string_view accepted) {
   return refusal(name, " = ", value, ", accepted: ", accepted);
 }
+
+namespace detail {
+/// Returns the first error, or none.
+[[nodiscard]] inline validation first_of(std::initializer_list<validation> checks) {
+  for (const auto& check : checks)
+    if (check) return check;
+  return std::nullopt;
+}
+/// Returns "name = value, accepted: range" unless `fits`.
+template <class Number>
+[[nodiscard]] validation refuse_unless(bool fits, std::string_view name, Number value,
+                                       std::string_view accepted) {
+  return fits ? validation() : refuse_value(name, value, accepted);
+}
+/// Returns "name = value, accepted: least..most", with the reason for the limit in brackets, unless the value fits.
+[[nodiscard]] inline validation within(std::string_view name, std::int64_t value,
+                                       std::int64_t least, std::int64_t most,
+                                       std::string_view of = {}) {
+  if (value >= least && value <= most) return std::nullopt;
+  const auto limit = of.empty() ? std::string() : " (" + std::string(of) + ")";
+  return refuse_value(name, value, std::to_string(least) + ".." + std::to_string(most) + limit);
+}
+/// Returns "name = value, accepted: 0 (first), 1 (second)" unless the value is one of the named enumerators.
+template <class Enum>
+[[nodiscard]] validation one_of(std::string_view name, Enum value,
+                                std::initializer_list<std::string_view> names) {
+  if (static_cast<std::size_t>(value) < names.size()) return std::nullopt;
+  std::string accepted;
+  int number = 0;
+  for (const auto each : names)
+    accepted += (number == 0 ? "" : ", ") + std::to_string(number) + " (" + std::string(each) + ")",
+        ++number;
+  return refuse_value(name, static_cast<int>(value), accepted);
+}
+}  // namespace detail
 
 /// Returns the traits of the policy: `facts()` if it holds a policy chosen at run time, otherwise its class `traits`.
 template <class P>

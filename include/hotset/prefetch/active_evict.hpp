@@ -25,6 +25,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/predict/layer_scores.hpp"
 
 namespace hotset {
@@ -58,10 +59,7 @@ class active_evict {
       if (!(tau >= 0.0 && tau <= 1.0))
         return refusal("active_evict tau = ", tau, ", accepted: 0..1");
       if (r_max < 0) return refusal("active_evict r_max = ", r_max, ", accepted: 0 or more");
-      if (release != release_point::gate && release != release_point::end)
-        return refusal("active_evict release = ", static_cast<int>(release),
-                       ", accepted: 0 (gate), 1 (end)");
-      return std::nullopt;
+      return detail::one_of("active_evict release", release, {"gate", "end"});
     }
   };
   static constexpr std::string_view name = "active_evict";

@@ -35,9 +35,8 @@ class cumulative_probability {
       return {.distance = from.number("distance", config{}.distance)};
     }
     [[nodiscard]] validation validate() const {
-      if (distance < 1)
-        return refusal("cumulative_probability distance = ", distance, ", accepted: 1 or more");
-      return std::nullopt;
+      return detail::refuse_unless(distance >= 1, "cumulative_probability distance", distance,
+                                   "1 or more");
     }
   };
   static constexpr std::string_view name = "cumulative_probability";

@@ -48,10 +48,7 @@ class cache_aware {
         return refusal("cache_aware lambda = ", lambda, ", accepted: 0 or more");
       if (lambda > std::numeric_limits<double>::max())
         return refusal("cache_aware lambda = ", lambda, ", accepted: a finite number");
-      if (average != logit_average::range && average != logit_average::value)
-        return refusal("cache_aware average = ", static_cast<int>(average),
-                       ", accepted: 0 (range), 1 (value)");
-      return std::nullopt;
+      return detail::one_of("cache_aware average", average, {"range", "value"});
     }
   };
   static constexpr std::string_view name = "cache_aware";
