@@ -32,45 +32,42 @@ std::vector<std::uint32_t> skewed(std::uint64_t most, std::uint64_t seed) {
   return out;
 }
 
-marginal_value controller_of(std::int64_t kv_bin) {
+marginal_value make_controller() {
   return marginal_value::create({.limits = limits,
                                  .seconds_per_expert_miss = 4e-4,
                                  .seconds_per_kv_miss = 2e-4,
-                                 .grid = 64,
-                                 .kv_bin = static_cast<std::uint64_t>(kv_bin)})
+                                 .grid = 64})
       .value();
 }
 
-/// Bins of both histograms.
-std::size_t bins_of(std::int64_t kv_bin) {
-  const auto blocks = limits.blocks_beside(limits.min_cap);
-  const auto width = static_cast<std::uint64_t>(kv_bin);
-  return static_cast<std::size_t>(limits.max_cap + (blocks + width - 1) / width);
+/// Distances that both histograms count by themselves.
+std::size_t counted_distances() {
+  return static_cast<std::size_t>(limits.max_cap + limits.blocks_beside(limits.min_cap));
 }
 
 /// Each iteration starts at the smallest cap.
 void BM_EndBurst(benchmark::State& state) {
-  auto controller = controller_of(state.range(0));
+  auto control = make_controller();
   const auto experts = skewed(limits.max_cap, 1);
   const auto blocks = skewed(limits.blocks_beside(limits.min_cap), 2);
-  for (const auto d : experts) controller.on_expert(d);
-  for (const auto d : blocks) controller.on_block(d);
+  for (const auto d : experts) control.on_expert(d);
+  for (const auto d : blocks) control.on_block(d);
   std::size_t n = 0;
   std::uint64_t caps = 0;
   for (auto _ : state) {
-    controller.on_expert(experts[n % distances]);
-    controller.on_block(blocks[n % distances]);
-    caps += controller.end_burst(limits.min_cap).cap;
+    control.on_expert(experts[n % distances]);
+    control.on_block(blocks[n % distances]);
+    caps += control.end_burst(limits.min_cap).cap;
     ++n;
   }
   benchmark::DoNotOptimize(caps);
-  state.counters["bins"] = static_cast<double>(bins_of(state.range(0)));
+  state.counters["distances"] = static_cast<double>(counted_distances());
 }
-BENCHMARK(BM_EndBurst)->ArgName("kv_bin")->Arg(1)->Arg(16)->Arg(256);
+BENCHMARK(BM_EndBurst);
 
 /// Floor of a burst's end: adds new counts to as many decayed ones and clears them, without evaluating anything.
 void BM_EndBurst_pass(benchmark::State& state) {
-  std::vector<double> fresh(bins_of(state.range(0)), 1.0);
+  std::vector<double> fresh(counted_distances(), 1.0);
   std::vector<double> decayed(fresh.size(), 1.0);
   for (auto _ : state) {
     for (std::size_t b = 0; b < fresh.size(); ++b) {
@@ -80,25 +77,25 @@ void BM_EndBurst_pass(benchmark::State& state) {
     benchmark::DoNotOptimize(decayed.data());
     benchmark::ClobberMemory();
   }
-  state.counters["bins"] = static_cast<double>(fresh.size());
+  state.counters["distances"] = static_cast<double>(fresh.size());
 }
-BENCHMARK(BM_EndBurst_pass)->ArgName("kv_bin")->Arg(1)->Arg(16)->Arg(256);
+BENCHMARK(BM_EndBurst_pass);
 
 /// Items are distances: half for experts, half for blocks.
 void BM_Distance(benchmark::State& state) {
-  auto controller = controller_of(state.range(0));
+  auto control = make_controller();
   const auto experts = skewed(limits.max_cap, 1);
   const auto blocks = skewed(limits.blocks_beside(limits.min_cap), 2);
   for (auto _ : state) {
     for (std::size_t i = 0; i < distances; ++i) {
-      controller.on_expert(experts[i]);
-      controller.on_block(blocks[i]);
+      control.on_expert(experts[i]);
+      control.on_block(blocks[i]);
     }
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(static_cast<std::int64_t>(2 * distances) * state.iterations());
 }
-BENCHMARK(BM_Distance)->ArgName("kv_bin")->Arg(1)->Arg(16);
+BENCHMARK(BM_Distance);
 
 /// Counts the same distances in two plain arrays: the floor.
 void BM_Distance_arrays(benchmark::State& state) {

@@ -139,7 +139,6 @@ TEST(marginal_value, refuses_invalid_values) {
             "marginal_value max_move = 0, accepted: 1 or more");
   EXPECT_THAT(why([](auto& c) { c.gate = 1; }), testing::HasSubstr("gate = 1.000000"));
   EXPECT_THAT(why([](auto& c) { c.decay = 1; }), testing::HasSubstr("decay = 1.000000"));
-  EXPECT_THAT(why([](auto& c) { c.kv_bin = 0; }), testing::HasSubstr("width = 0"));
   EXPECT_EQ(why([](auto& c) {
               c.limits.block_bytes = 0;
               c.limits.min_blocks = 0;

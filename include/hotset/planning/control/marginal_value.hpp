@@ -9,9 +9,8 @@
 /// Source: WiSP 3.4, Appendix B, Algorithm 2; the closed form for an engine's KV is dual_resize.
 /// Deviations: the target is the best grid point, not the next one downhill: between the two modes of reuse distances
 ///   the predicted cost is flat, and steps downhill end there. A move that was cut short continues to its target,
-///   even inside the dead zone: at a cliff the last slot is worth all the others. The histograms' bins are one unit
-///   wide for experts, and `kv_bin` blocks for KV.
-/// Cost: O(grid + bins) per burst; O(1) per distance.
+///   even inside the dead zone: at a cliff the last slot is worth all the others.
+/// Cost: O(grid + slots + blocks) per burst; O(1) per distance.
 
 #include <algorithm>
 #include <cstdint>
@@ -35,7 +34,6 @@ class marginal_value {
     double gate = 0.02;           ///< share of T that a move must save
     std::uint64_t max_move = 8;   ///< slots per burst
     std::uint64_t dead_zone = 1;  ///< slots; a target within this distance counts as reached
-    std::uint64_t kv_bin = 1;     ///< blocks
 
     [[nodiscard]] validation validate() const {
       if (auto bad = split().validate()) return bad;
@@ -45,8 +43,7 @@ class marginal_value {
       if (!(gate >= 0 && gate < 1))
         return refusal("marginal_value gate = ", gate, ", accepted: 0..1");
       if (max_move == 0) return error{"marginal_value max_move = 0, accepted: 1 or more"};
-      if (auto bad = expert_bins().validate()) return bad;
-      return kv_bins().validate();
+      return expert_distances().validate();
     }
     /// Returns the configurator's problem, without curves.
     [[nodiscard]] configurator split() const {
@@ -55,21 +52,19 @@ class marginal_value {
       out.seconds_per_kv_miss = seconds_per_kv_miss;
       return out;
     }
-    [[nodiscard]] decayed_histogram::config expert_bins() const {
-      return {.slots = static_cast<std::size_t>(limits.max_cap), .width = 1, .decay = decay};
+    [[nodiscard]] decayed_histogram::config expert_distances() const {
+      return {static_cast<std::size_t>(limits.max_cap), decay};
     }
-    [[nodiscard]] decayed_histogram::config kv_bins() const {
+    [[nodiscard]] decayed_histogram::config kv_distances() const {
       const auto most = std::max<std::uint64_t>(1, limits.blocks_beside(limits.min_cap));
-      return {.slots = static_cast<std::size_t>(most),
-              .width = static_cast<std::size_t>(kv_bin),
-              .decay = decay};
+      return {static_cast<std::size_t>(most), decay};
     }
   };
 
   static result<marginal_value> create(const config& options) {
     if (auto bad = options.validate()) return *std::move(bad);
-    auto experts = decayed_histogram::create(options.expert_bins());
-    auto kv = decayed_histogram::create(options.kv_bins());
+    auto experts = decayed_histogram::create(options.expert_distances());
+    auto kv = decayed_histogram::create(options.kv_distances());
     return marginal_value(options, *std::move(experts), *std::move(kv));
   }
 
@@ -79,7 +74,7 @@ class marginal_value {
   void on_block(std::uint32_t distance) noexcept { kv_.add(distance); }
 
   /// Ends the burst. Returns the split to move to, or the split of `cap` if no move is worthwhile.
-  /// Pre: min_cap <= cap <= largest_cap(). Complexity: O(grid + bins).
+  /// Pre: min_cap <= cap <= largest_cap(). Complexity: O(grid + slots + blocks).
   [[nodiscard]] expert_kv_split end_burst(std::uint64_t cap) noexcept {
     experts_.end_burst();
     kv_.end_burst();
