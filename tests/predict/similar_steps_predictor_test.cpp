@@ -70,8 +70,8 @@ class naive_predictor {
       for (const auto e : each<expert_id>(shape.experts))
         rates[e] += by * (static_cast<double>(used.count(e)) - rates[e]);
     };
-    move(rates_of_layer.fast, options_.rates.fast_half_life);
-    move(rates_of_layer.slow, options_.rates.slow_half_life);
+    move(rates_of_layer.fast, two_rates::config{}.fast_half_life);
+    move(rates_of_layer.slow, two_rates::config{}.slow_half_life);
     ++rates_of_layer.count;
   }
   /// Values for token t of a view in one layer.
@@ -86,8 +86,7 @@ class naive_predictor {
     if (const auto* similar = history_.similar(sequence); is_last && similar != nullptr)
       for (const auto& [s, r] :
            history_.best(*similar, opens, static_cast<std::size_t>(options_.matches))) {
-        const auto weight = std::exp(options_.weights.sharpness *
-                                     ((s / 16 + 0.5) / 2048 - options_.weights.middle));
+        const auto weight = std::exp(options_.sharpness * ((s / 16 + 0.5) / 2048 - 0.7));
         const auto& row = history_.at(opens ? history_.successor(r) : r);
         if (const auto set = row.sets.find(target); set != row.sets.end())
           for (const auto e : set->second) out[static_cast<std::size_t>(e)] += weight;
@@ -96,7 +95,7 @@ class naive_predictor {
     for (const auto e : each<expert_id>(shape.experts))
       out[static_cast<std::size_t>(e)] +=
           options_.doubt / static_cast<double>(v.tokens.size()) *
-          (options_.rates.blend * fast[e] + (1 - options_.rates.blend) * slow[e]);
+          (two_rates::config{}.blend * fast[e] + (1 - two_rates::config{}.blend) * slow[e]);
     double total = 0;
     for (const auto p : out) total += p;
     for (auto& p : out) p = total > 0 ? p / total : 0;

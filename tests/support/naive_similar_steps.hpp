@@ -93,8 +93,8 @@ class naive_similar_steps {
       float total = 0;
       float left = 0;
       const auto votes = vote(layer, of, total, left);
-      const float rest = left + static_cast<float>(options_.doubt);
-      const float scale = 1.0F / (total + static_cast<float>(options_.doubt));
+      const float rest = left + next_use_values::doubt;
+      const float scale = 1.0F / (total + next_use_values::doubt);
       for (std::size_t e = 0; e < experts; ++e) {
         const float rate = std::fma(blend * of_each, fast_.at(layer)[e],
                                     (1.0F - blend) * of_each * slow_.at(layer)[e]);
@@ -115,8 +115,8 @@ class naive_similar_steps {
     const auto best = history_.best(of.similar, true, static_cast<std::size_t>(options_.matches));
     std::vector<float> votes(static_cast<std::size_t>(shape_.experts), 0.0F);
     for (const auto& [similarity, r] : best) {
-      const auto weight = static_cast<float>(std::exp(
-          options_.weights.sharpness * ((similarity / 16 + 0.5) / 2048 - options_.weights.middle)));
+      const auto weight =
+          static_cast<float>(std::exp(options_.sharpness * ((similarity / 16 + 0.5) / 2048 - 0.7)));
       total += weight;
       std::set<expert_id> seen;
       int h = 0;

@@ -29,7 +29,7 @@ class similar_steps : public next_use_order {
     std::int32_t matches = next_use_values::config{}.matches;
     std::int32_t horizon = next_use_values::config{}.horizon;
     double reach = routing_history::config{}.reach;
-    double sharpness = next_use_values::config{}.weights.sharpness;
+    double sharpness = next_use_values::config{}.sharpness;
     double discount = next_use_values::config{}.discount;  ///< per step
     history_source from{};                                 ///< history to start from; none: empty
 
@@ -54,7 +54,7 @@ class similar_steps : public next_use_order {
       out.history = routing_history::config{rows, sequences, reach};
       out.matches = matches;
       out.horizon = horizon;
-      out.weights.sharpness = sharpness;
+      out.sharpness = sharpness;
       out.discount = discount;
       out.from = from;
       return out;

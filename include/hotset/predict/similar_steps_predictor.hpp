@@ -3,7 +3,7 @@
 /// Predicts that a token continues like the past tokens with the most similar routing so far.
 ///
 /// Rule: the rows of routing_history most similar to a request's last token vote for the experts that they used in
-///       each of the next layers, with w = exp(sharpness * (similarity - middle)). Before a step's first layer their
+///       each of the next layers, with w = exp(sharpness * (similarity - 0.7)). Before a step's first layer their
 ///       successors vote. A row of the forecast is votes(e) + doubt p(e), divided by its sum, p being the layer's
 ///       rates of two_rates divided by the view's tokens.
 /// Source: ours.
@@ -49,12 +49,11 @@ class similar_steps_predictor {
   struct config {
     std::int32_t depth = 1;     ///< layers ahead
     std::int32_t matches = 16;  ///< rows that vote
-    similarity_weights::config weights{};
-    double doubt = 0.1;  ///< weight of the rates relative to the votes
+    double sharpness = 10;      ///< of similarity_weights
+    double doubt = 0.1;         ///< weight of the rates relative to the votes
     /// More rows than eviction uses: a forecast delays nothing, and the oldest steps still predict the next layer.
     /// A greater reach than eviction's: near layers predict the next layer better than the time after the step.
     routing_history::config history{.rows = 4096, .reach = 8};
-    two_rates::config rates{};
     history_source from{};  ///< saved history to start from; by default none
 
     /// Parameters by name, for example `similar-steps:rows=1024:matches=32` or `similar-steps:from=FILE`.
@@ -62,7 +61,7 @@ class similar_steps_predictor {
     static config read(From& from) {
       config out;
       out.matches = from.number("matches", out.matches);
-      out.weights.sharpness = from.real("sharpness", out.weights.sharpness);
+      out.sharpness = from.real("sharpness", out.sharpness);
       out.doubt = from.real("doubt", out.doubt);
       out.history.rows = from.number("rows", out.history.rows);
       out.history.sequences = from.number("sequences", out.history.sequences);
@@ -73,10 +72,11 @@ class similar_steps_predictor {
     [[nodiscard]] validation validate() const {
       return detail::first_of(
           {detail::refuse_unless(depth >= 1, "similar_steps depth", depth, "1 or more"),
-           detail::within("similar_steps matches", matches, 1, most_matches), weights.validate(),
+           detail::within("similar_steps matches", matches, 1, most_matches),
+           similarity_weights::check(sharpness),
            detail::refuse_unless(doubt > 0 && doubt <= 1e6, "similar_steps doubt", doubt,
                                  "above 0, at most 1000000"),
-           history.validate(), from.validate(), rates.validate()});
+           history.validate(), from.validate()});
     }
   };
   static constexpr std::string_view name = "similar-steps";
@@ -140,10 +140,10 @@ class similar_steps_predictor {
         experts_(shape.expert_count()),
         doubt_(static_cast<float>(options.doubt)),
         history_(shape, options.history),
-        rates_(shape, options.rates),
+        rates_(shape, {}),
         distinct_(experts_, shape.ids_per_visit()),
         ids_(shape.distinct_per_visit()),
-        weights_(options.weights),
+        weights_(options.sharpness),
         matches_(static_cast<std::size_t>(options.matches)),
         votes_(history_.ring().routed().words() * 64),
         forecast_(shape, options.depth),

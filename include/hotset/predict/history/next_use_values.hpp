@@ -4,7 +4,7 @@
 /// more.
 ///
 /// Rule: for each running sequence of a visit of layer l, the rows with the most similar routing vote for the experts
-///       that they used in layer l in later tokens: w = exp(sharpness * (similarity - middle)). The h-th later token,
+///       that they used in layer l in later tokens: w = exp(sharpness * (similarity - 0.7)). The h-th later token,
 ///       h = 1..horizon, gives w g^(h-1) to each expert that the row has not voted for yet. `left` sums w g^h, h
 ///       being the number of later tokens that the row knows.
 ///       With tot the sum of w and p the rates of two_rates over the number of sequences, q(e) = (votes(e) + (left +
@@ -48,14 +48,14 @@ class next_use_values {
  public:
   static constexpr std::int32_t most_matches = 64;
   static constexpr std::int32_t most_horizon = std::int32_t{first_uses::most_horizon};
+  static constexpr float doubt = 0.5F;  ///< weight of the rates relative to the votes
 
   struct config {
     std::optional<routing_history::config> history{};  ///< none: rates only
     history_source from{};                             ///< saved history to start from
     std::int32_t matches = 16;                         ///< rows that vote
     std::int32_t horizon = 7;                          ///< tokens ahead that rows vote for
-    similarity_weights::config weights{};
-    double doubt = 0.5;     ///< weight of the rates relative to the votes
+    double sharpness = 10;                             ///< of similarity_weights
     double discount = 0.6;  ///< g: factor on a use for each step of distance
     double lately = 0.1;    ///< weight of the fast rate
     two_rates::config rates{};
@@ -66,9 +66,7 @@ class next_use_values {
           {history ? history->validate() : validation(),
            within("next use matches", matches, 1, most_matches),
            within("next use horizon", horizon, 1, most_horizon), from.validate(),
-           weights.validate(),
-           refuse_unless(doubt > 0 && doubt <= 1e6, "next use doubt", doubt,
-                         "above 0, at most 1000000"),
+           similarity_weights::check(sharpness),
            refuse_unless(discount > 0 && discount <= 1, "next use discount", discount,
                          "above 0, at most 1"),
            refuse_unless(lately >= 0 && lately <= 1e3, "next use lately", lately, "0..1000"),
@@ -86,7 +84,6 @@ class next_use_values {
       : experts_(shape.expert_count()),
         most_ids_(shape.ids_per_visit()),
         horizon_(static_cast<std::size_t>(options.horizon)),
-        doubt_(static_cast<float>(options.doubt)),
         lately_(static_cast<float>(options.lately)),
         rates_(shape, options.rates),
         kept_step_(shape.layer_count(), never),
@@ -95,7 +92,7 @@ class next_use_values {
         matches_(static_cast<std::size_t>(options.matches)),
         ballots_(matches_.size()),
         counts_(horizon_ + 1),
-        weights_(options.weights),
+        weights_(options.sharpness),
         votes_(experts_),
         unused_(experts_),
         values_(experts_) {
@@ -216,13 +213,12 @@ class next_use_values {
     if (const auto next = staged_ + 1; index_of(next) < kept_step_.size())
       for (std::size_t m = 0; m < found; ++m) ring.fetch_uses_after(next, matches_[m].row);
     vote_kernels::count(std::span(ballots_).first(found), horizon_ > 7, votes_, level_);
-    return {left + doubt_, 1.0F / (total + doubt_)};
+    return {left + doubt, 1.0F / (total + doubt)};
   }
 
   std::size_t experts_;
   std::size_t most_ids_;
   std::size_t horizon_;
-  float doubt_;
   float lately_;
   vector_level level_ = best_vector_level();
   two_rates rates_;

@@ -21,30 +21,22 @@
 
 namespace hotset {
 
-/// Weight of a past token's vote by its similarity to the running token: w = exp(sharpness * (similarity - middle)),
+/// Weight of a past token's vote by its similarity to the running token: w = exp(sharpness * (similarity - 0.7)),
 /// similarity 0..1 in steps of 1/2048. A table lookup by the upper bits of a similarity gives all processors the same
 /// weight.
 /// Memory: 16 KiB. Threads: const use is safe.
 class similarity_weights {
  public:
-  struct config {
-    double sharpness = 10;
-    double middle = 0.7;  ///< similarity with weight 1
-
-    [[nodiscard]] validation validate() const {
-      return detail::first_of({detail::refuse_unless(sharpness >= 0 && sharpness <= 80,
-                                                     "similar rows sharpness", sharpness, "0..80"),
-                               detail::refuse_unless(middle >= 0 && middle <= 1,
-                                                     "similar rows middle", middle, "0..1")});
-    }
-  };
-
-  /// Pre: validate() returns no error.
-  explicit similarity_weights(const config& options)
-      : weights_((2 * history_kernels::alike) >> shift) {
+  /// Refuses a sharpness outside 0..80.
+  [[nodiscard]] static validation check(double sharpness) {
+    return detail::refuse_unless(sharpness >= 0 && sharpness <= 80, "similar rows sharpness",
+                                 sharpness, "0..80");
+  }
+  /// Pre: check(sharpness) returns no error.
+  explicit similarity_weights(double sharpness) : weights_((2 * history_kernels::alike) >> shift) {
     for (std::size_t i = 0; i < weights_.size(); ++i)
-      weights_[i] = static_cast<float>(
-          std::exp(options.sharpness * ((static_cast<double>(i) + 0.5) / one - options.middle)));
+      weights_[i] =
+          static_cast<float>(std::exp(sharpness * ((static_cast<double>(i) + 0.5) / one - 0.7)));
   }
   /// Weight of a similarity of routing_history.
   [[nodiscard]] float operator[](std::uint16_t similarity) const noexcept {
