@@ -22,6 +22,13 @@ namespace hotset::detail {
 /// The first eight characters of a kind of file.
 using file_kind = char[8];
 
+/// FNV-1a hash.
+[[nodiscard]] inline std::uint64_t fnv_1a(std::span<const std::byte> bytes) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const auto b : bytes) hash = (hash ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3U;
+  return hash;
+}
+
 /// Appends integers and floats.
 class saved_writer {
  public:
@@ -45,7 +52,8 @@ class saved_writer {
   void add_all(const Numbers& numbers) {
     for (const auto n : numbers) add(n);
   }
-  [[nodiscard]] std::span<const std::byte> written() const noexcept { return bytes_; }
+  /// Appends the checksum of all bytes so far.
+  void add_checksum() { add_long(fnv_1a(bytes_)); }
   [[nodiscard]] std::vector<std::byte> take() && noexcept { return std::move(bytes_); }
 
  private:
@@ -77,6 +85,10 @@ class saved_reader {
   }
   [[nodiscard]] std::uint64_t whole_long(std::size_t place) const noexcept {
     return (*this)[place] | std::uint64_t{(*this)[place + 1]} << 32U;
+  }
+  /// Whether the last two numbers are the checksum of the bytes before. Pre: the file has two numbers.
+  [[nodiscard]] bool ends_with_checksum() const noexcept {
+    return whole_long(bytes_.size() / 4 - 4) == fnv_1a(bytes_.first(bytes_.size() - 8));
   }
 
  private:

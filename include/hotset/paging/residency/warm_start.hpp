@@ -68,7 +68,7 @@ struct residency_snapshot {
       out.add(key.layer);
       out.add(key.expert);
     }
-    out.add_long(checksum(out.written()));
+    out.add_checksum();
     return std::move(out).take();
   }
 
@@ -89,7 +89,7 @@ struct residency_snapshot {
       return refusal("a residency snapshot of ", count, " keys, accepted: at most ", most_keys);
     if (auto bad = saved.check_count(6 + 2 * count, std::to_string(count) + " keys"))
       return *std::move(bad);
-    if (saved.whole_long(4 + 2 * count) != checksum(bytes.first(bytes.size() - 8)))
+    if (!saved.ends_with_checksum())
       return error{
           "the checksum does not match the residency snapshot, accepted: the checksum of its "
           "bytes"};
@@ -105,13 +105,6 @@ struct residency_snapshot {
 
  private:
   static constexpr detail::file_kind kind{'H', 'S', 'R', 'S', 1, 0, 0, 0};
-
-  /// FNV-1a hash.
-  static std::uint64_t checksum(std::span<const std::byte> bytes) {
-    std::uint64_t hash = 0xCBF29CE484222325ULL;
-    for (const auto b : bytes) hash = (hash ^ std::to_integer<std::uint64_t>(b)) * 0x100000001B3ULL;
-    return hash;
-  }
 };
 
 }  // namespace hotset

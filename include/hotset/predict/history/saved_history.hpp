@@ -128,7 +128,7 @@ struct saved_history {
     out.add_all(fast);
     out.add_all(slow);
     out.add_all(visits);
-    out.add_long(checksum(out.written()));
+    out.add_checksum();
     return std::move(out).take();
   }
   /// Errors: bytes that are no history, another version, a wrong length, or damage.
@@ -139,8 +139,7 @@ struct saved_history {
     if (saved[0] != version)
       return refusal("a routing history of version ", saved[0], ", accepted: ", version);
     if (auto bad = check_size(saved)) return *std::move(bad);
-    if (saved.whole_long(numbers_of(saved[1], saved[2], saved[3], saved[4]) - 2) !=
-        checksum(bytes.first(bytes.size() - 8)))
+    if (!saved.ends_with_checksum())
       return error{"a damaged routing history, accepted: one as it was written"};
     return unless_out_of_memory([&] { return read(saved); },
                                 result<saved_history>(no_host_memory()));
@@ -175,12 +174,6 @@ struct saved_history {
     if (sizeof kind + 4 * numbers > most_bytes)
       return refusal(what, ", accepted: at most ", most_bytes, " bytes");
     return saved.check_count(numbers, what);
-  }
-  /// FNV-1a.
-  static std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
-    std::uint64_t sum = 0xcbf29ce484222325U;
-    for (const auto b : bytes) sum = (sum ^ static_cast<std::uint64_t>(b)) * 0x100000001b3U;
-    return sum;
   }
   /// Pre: the length matches the header, and the checksum is right.
   static result<saved_history> read(const detail::saved_reader& saved) {
