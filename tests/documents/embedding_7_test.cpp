@@ -22,7 +22,7 @@ struct next_day : support::slot_cache_steps {
 };
 
 TEST_F(next_day, starts_with_the_most_activated_experts) {
-  activation_matrix predictor(support::cache_shape, {});
+  auto predictor = activation_matrix::create(support::cache_shape, {}).value();
   const auto route = [&](layer_id layer, step_id step, const std::vector<std::int32_t>& ids) {
     (void)predictor.expect({.layer = layer, .step = step, .experts = ids}, {}, 0);
   };

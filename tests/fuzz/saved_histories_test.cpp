@@ -39,7 +39,7 @@ void expect_usable(const saved_history& found) {
   ahead.from = options.from;
   if (options.validate(shape)) return;
   next_use_values values(shape, options);
-  similar_steps_predictor predictor(shape, ahead);
+  auto predictor = similar_steps_predictor::create(shape, ahead).value();
   for (step_id step = 0; step < 4; ++step)
     for (const auto layer : each<layer_id>(shape.layers)) {
       const support::token_visit visit{

@@ -146,7 +146,7 @@ std::vector<naive_token> tokens_of(random_source& random, const std::vector<sequ
 
 void run_against_naive(const config& options, std::uint64_t seed, step_id steps, bool prompts) {
   random_source random(seed);
-  predictor_type made(shape, options);
+  auto made = predictor_type::create(shape, options).value();
   naive_predictor naive(options);
   for (step_id step = 0; step < steps; ++step) {
     std::vector<sequence_id> running{3, 8};
@@ -192,8 +192,8 @@ void teach(predictor_type& to, std::uint64_t seed, step_id first, step_id steps)
 }
 
 TEST(similar_steps_predictor, a_repeated_visit_of_a_step_is_not_learned) {
-  predictor_type once(shape, {});
-  predictor_type again(shape, {});
+  auto once = predictor_type::create(shape, {}).value();
+  auto again = predictor_type::create(shape, {}).value();
   random_source random(5);
   for (step_id step = 0; step < 30; ++step)
     for (const auto layer : each<layer_id>(shape.layers)) {
@@ -206,7 +206,7 @@ TEST(similar_steps_predictor, a_repeated_visit_of_a_step_is_not_learned) {
 }
 
 TEST(similar_steps_predictor, an_invalid_visit_changes_nothing) {
-  predictor_type made(shape, {});
+  auto made = predictor_type::create(shape, {}).value();
   teach(made, 6, 0, 10);
   const auto before = made.save(shape);
   const std::vector<std::int32_t> ids{1, 2};
@@ -225,7 +225,7 @@ TEST(similar_steps_predictor, an_invalid_visit_changes_nothing) {
 }
 
 TEST(similar_steps_predictor, is_as_sure_as_the_best_row_is_similar) {
-  predictor_type made(shape, {});
+  auto made = predictor_type::create(shape, {}).value();
   visit v{.layer = 0_layer, .step = 0, .tokens = {{.sequence = 3, .ids = expert_ids({1, 2, 3})}}};
   EXPECT_EQ(made.expect(v.view(), {}, 0).confidence[0], 0.0F) << "nothing is known yet";
   for (step_id step = 1; step < 40; ++step)
@@ -242,7 +242,7 @@ TEST(similar_steps_predictor, is_as_sure_as_the_best_row_is_similar) {
 }
 
 TEST(similar_steps_predictor, a_request_that_has_ended_begins_anew) {
-  predictor_type made(shape, {});
+  auto made = predictor_type::create(shape, {}).value();
   teach(made, 7, 0, 20);
   visit opening{.layer = before_layers, .step = 20, .tokens = {{.sequence = 3, .ids = {}}}};
   EXPECT_GT(made.expect(opening.view(), {}, 0).confidence[0], 0.0F);
@@ -251,15 +251,15 @@ TEST(similar_steps_predictor, a_request_that_has_ended_begins_anew) {
 }
 
 TEST(similar_steps_predictor, starts_from_another_predictors_history) {
-  predictor_type first(shape, {});
+  auto first = predictor_type::create(shape, {}).value();
   teach(first, 8, 0, 40);
   config options;
   options.from.saved = std::make_shared<const saved_history>(first.save(shape));
-  predictor_type second(shape, options);
+  auto second = predictor_type::create(shape, options).value();
   EXPECT_EQ(second.save(shape), first.save(shape));
   // A new request in its first visit.
   visit v{.layer = 0_layer, .step = 90, .tokens = {{.sequence = 40, .ids = expert_ids({0, 1, 2})}}};
-  predictor_type cold(shape, {});
+  auto cold = predictor_type::create(shape, {}).value();
   EXPECT_EQ(copy(second.expect(v.view(), {}, 0)), copy(first.expect(v.view(), {}, 0)));
   EXPECT_EQ(cold.expect(v.view(), {}, 0).confidence[0], 0.0F);
 }

@@ -22,7 +22,7 @@ live_split::live_split(const model_config& shape, std::size_t max_tokens, expert
                                    .top_k = static_cast<std::int32_t>(shape.top_k),
                                    .max_tokens_per_visit = static_cast<std::int32_t>(max_tokens)};
     for (std::uint32_t u = 0; u < options.users; ++u)
-      tables_.emplace_back(counted, hotset::co_activation::config{});
+      tables_.push_back(hotset::co_activation::create(counted, {}).value());
     served_.resize(options.users);
   }
   if (!std::holds_alternative<hotset::marginal_value>(options_.controller)) return;

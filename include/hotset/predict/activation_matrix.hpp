@@ -87,15 +87,10 @@ class activation_matrix {
   static constexpr std::string_view name = "activation-matrix";
   static constexpr predictor_traits traits{.opens_steps = true, .wants_sequence_ends = true};
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  activation_matrix(const geometry& shape, const config& options)
-      : activation_matrix(create(shape, options).value()) {}
-#endif
   static result<activation_matrix> create(const geometry& shape, const config& options) {
     if (auto bad = detail::refuse_predictor("activation_matrix", shape, options, bytes_of))
       return *std::move(bad);
-    activation_matrix made(shape, options, checked{});
+    activation_matrix made(shape, options);
     if (options.saved)
       if (auto bad = made.load(*options.saved))
         return error{
@@ -148,7 +143,6 @@ class activation_matrix {
   validation load(std::span<const std::byte> bytes) { return stored_.load(bytes); }
 
  private:
-  struct checked {};
   /// State of a running request.
   struct request {
     std::uint64_t version = 0;  ///< version of the collection that dots_ was computed with
@@ -159,7 +153,7 @@ class activation_matrix {
   };
   static constexpr std::size_t no_match = std::numeric_limits<std::size_t>::max();
 
-  activation_matrix(const geometry& shape, const config& options, checked)
+  activation_matrix(const geometry& shape, const config& options)
       : shape_(shape),
         layers_(shape.layer_count()),
         experts_(shape.expert_count()),

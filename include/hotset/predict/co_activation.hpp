@@ -60,11 +60,6 @@ class co_activation {
   static constexpr std::string_view name = "co-activation";
   static constexpr predictor_traits traits{};
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  co_activation(const geometry& shape, const config& options)
-      : co_activation(create(shape, options).value()) {}
-#endif
   static result<co_activation> create(const geometry& shape, const config& options) {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (auto bad = options.validate()) return *std::move(bad);
@@ -78,7 +73,7 @@ class co_activation {
     const auto scratch = detail::forecast_rows::bytes_for(shape, options.depth) +
                          4 * shape.tokens_per_visit() * layers * shape.ranks();
     if (auto bad = detail::refuse_bytes("co_activation", shape, scratch)) return *std::move(bad);
-    return co_activation(shape, options, checked{});
+    return co_activation(shape, options);
   }
 
   /// Learns a layer's routing. Views of one step come in layer order; a view of another step starts a new step.
@@ -126,14 +121,13 @@ class co_activation {
   [[nodiscard]] std::vector<double> uses() const { return {fired_.begin(), fired_.end()}; }
 
  private:
-  struct checked {};
   /// Last routing of a layer.
   struct seen {
     step_id step = std::numeric_limits<step_id>::max();
     std::size_t ids = 0;
   };
 
-  co_activation(const geometry& shape, const config& options, checked)
+  co_activation(const geometry& shape, const config& options)
       : layers_(shape.layer_count()),
         experts_(shape.expert_count()),
         top_k_(shape.ranks()),

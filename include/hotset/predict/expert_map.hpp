@@ -90,11 +90,6 @@ class expert_map {
   static constexpr predictor_traits traits{
       .needs_scores = true, .takes_embeddings = true, .opens_steps = true};
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  expert_map(const geometry& shape, const config& options)
-      : expert_map(create(shape, options).value()) {}
-#endif
   /// Errors: those of expert_map_store and expert_map_matcher; a depth above L; more than most_predictor_bytes.
   static result<expert_map> create(const geometry& shape, const config& options) {
     if (auto bad = detail::refuse_predictor("expert_map", shape, options, bytes_for))

@@ -53,15 +53,10 @@ class last_routed {
   static constexpr std::string_view name = "last-routed";
   static constexpr predictor_traits traits{.opens_steps = true, .wants_sequence_ends = true};
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  last_routed(const geometry& shape, const config& options)
-      : last_routed(create(shape, options).value()) {}
-#endif
   static result<last_routed> create(const geometry& shape, const config& options) {
     if (auto bad = detail::refuse_predictor("last_routed", shape, options, bytes_of))
       return *std::move(bad);
-    return last_routed(shape, options, checked{});
+    return last_routed(shape, options);
   }
 
   /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Valid until the next call.
@@ -88,9 +83,7 @@ class last_routed {
   }
 
  private:
-  struct checked {};
-
-  last_routed(const geometry& shape, const config& options, checked)
+  last_routed(const geometry& shape, const config& options)
       : shape_(shape),
         layers_(shape.layer_count()),
         top_k_(shape.ranks()),

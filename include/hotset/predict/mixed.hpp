@@ -95,10 +95,6 @@ class mixed {
   static constexpr std::int32_t most_depth = 64;
   static constexpr std::int32_t most_learned = 4096;
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  mixed(const geometry& shape, const config& options) : mixed(create(shape, options).value()) {}
-#endif
   /// Errors: those of the parts, too.
   static result<mixed> create(const geometry& shape, const config& options) {
     if (auto bad = detail::refuse_predictor("mixed", shape, options, bytes_of))

@@ -82,16 +82,11 @@ class similar_steps_predictor {
   static constexpr std::string_view name = "similar-steps";
   static constexpr predictor_traits traits{.opens_steps = true, .wants_sequence_ends = true};
 
-#if HOTSET_EXCEPTIONS
-  /// Errors: throws invalid_config.
-  similar_steps_predictor(const geometry& shape, const config& options)
-      : similar_steps_predictor(create(shape, options).value()) {}
-#endif
   static result<similar_steps_predictor> create(const geometry& shape, const config& options) {
     if (auto bad = detail::refuse_predictor("similar_steps", shape, options, bytes_of))
       return *std::move(bad);
     if (auto bad = options.from.validate(shape)) return *std::move(bad);
-    return detail::or_no_memory([&] { return similar_steps_predictor(shape, options, checked{}); });
+    return detail::or_no_memory([&] { return similar_steps_predictor(shape, options); });
   }
 
   /// Shape: [tokens, depth, experts]; rows sum to 1. Rows of layers past the last, and of layers never routed, are
@@ -133,9 +128,7 @@ class similar_steps_predictor {
   void on_sequence_end(sequence_id sequence) noexcept { history_.end_sequence(sequence); }
 
  private:
-  struct checked {};
-
-  similar_steps_predictor(const geometry& shape, const config& options, checked)
+  similar_steps_predictor(const geometry& shape, const config& options)
       : tokens_(shape),
         experts_(shape.expert_count()),
         doubt_(static_cast<float>(options.doubt)),

@@ -56,7 +56,7 @@ TEST(any_predictor, a_held_gate_predicts_like_the_gate_itself) {
 TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
   auto any = any_predictor::create(shape, by_table({}));
   ASSERT_TRUE(any);
-  co_activation table(shape, {});
+  auto table = co_activation::create(shape, {}).value();
   support::random_source random(5);
   for (step_id step = 0; step < 40; ++step)
     for (const auto layer : each<layer_id>(3)) {
