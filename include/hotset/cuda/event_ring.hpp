@@ -27,9 +27,7 @@ class event_ring {
   static result<event_ring> create(runtime& api, int device, std::size_t places,
                                    sticky_failure& failures) {
     if (places == 0) return error{"an event ring of 0 places, accepted: 1 or more"};
-    const device_scope scope(api, device);
-    if (scope.what().happened()) return describe(api, scope.what());
-    auto events = create_events(api, places);
+    auto events = create_events(api, device, places);
     if (!events) return events.error();
     event_ring made(api, places, failures);
     for (std::size_t i = 0; i < places; ++i) made.entries_[i].event = std::move((*events)[i]);

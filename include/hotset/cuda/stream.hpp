@@ -76,8 +76,10 @@ using owned_event = owned<event_handle, &runtime::destroy_event>;
 /// Device memory.
 using owned_memory = owned<void*, &runtime::free>;
 
-/// Creates events on the current device, all or none. Errors: those of the runtime.
-inline result<std::vector<owned_event>> create_events(runtime& api, std::size_t count) {
+/// Creates events on a device, all or none. Errors: those of the runtime.
+inline result<std::vector<owned_event>> create_events(runtime& api, int device, std::size_t count) {
+  const device_scope scope(api, device);
+  if (scope.what().happened()) return describe(api, scope.what());
   std::vector<owned_event> all;
   for (all.reserve(count); all.size() < count;) {
     event_handle event = nullptr;

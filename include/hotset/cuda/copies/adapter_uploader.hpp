@@ -37,9 +37,7 @@ class adapter_uploader {
     if (!own) return own.error();
     auto ring = staging_ring::create(api, setup.device, setup.pieces, setup.piece_bytes);
     if (!ring) return ring.error();
-    const device_scope scope(api, setup.device);
-    if (scope.what().happened()) return describe(api, scope.what());
-    auto passed = create_events(api, setup.readers.size());
+    auto passed = create_events(api, setup.device, setup.readers.size());
     if (!passed) return passed.error();
     std::unique_ptr<adapter_uploader> made(new (std::nothrow) adapter_uploader(
         api, setup, *std::move(own), *std::move(ring), *std::move(passed)));

@@ -32,9 +32,7 @@ class chunk_queue {
     if (chunk_bytes == 0 || ahead == 0)
       return refusal("chunks of ", chunk_bytes, " bytes, ", ahead,
                      " ahead, accepted: 1 or more of each");
-    const device_scope scope(api, device);
-    if (scope.what().happened()) return describe(api, scope.what());
-    auto passed = create_events(api, ahead);
+    auto passed = create_events(api, device, ahead);
     if (!passed) return passed.error();
     chunk_queue made(api, chunk_bytes, *std::move(passed), events, failures);
     made.copies_.reserve(most_copies);

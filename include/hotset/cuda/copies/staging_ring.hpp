@@ -33,7 +33,7 @@ class staging_ring {
     std::unique_ptr<staging_ring> made(new (std::nothrow)
                                            staging_ring(api, *std::move(memory), piece_bytes));
     if (!made) return error{"no host memory for a staging ring"};
-    auto events = create_events(api, pieces);
+    auto events = create_events(api, device, pieces);
     if (!events) return events.error();
     for (std::size_t i = 0; i < pieces; ++i) made->pieces_[i].read = std::move((*events)[i]);
     return made;
