@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A set of slots with one bit for each.
+/// Sets with one bit for each member: a set of slots, and any other set as words.
 
 #include <algorithm>
 #include <bit>
@@ -14,11 +14,24 @@
 
 namespace hotset {
 
+/// Calls take(i) for each bit of a set, in ascending order.
+template <class Take>
+void each_member(std::span<const std::uint64_t> set, Take take) {
+  for (std::size_t w = 0; w < set.size(); ++w)
+    for (auto left = set[w]; left != 0; left &= left - 1)
+      take(w * 64 + static_cast<std::size_t>(std::countr_zero(left)));
+}
+
+/// Words of a set with `size` bits.
+[[nodiscard]] constexpr std::size_t words_for(std::size_t size) noexcept {
+  return (size + 63) / 64;
+}
+
 /// Threads: compatible. Memory: slots / 8 bytes, allocated once.
 class slot_mask {
  public:
   slot_mask() = default;
-  explicit slot_mask(std::size_t slots) : slots_(slots), words_((slots + 63) / 64, 0) {}
+  explicit slot_mask(std::size_t slots) : slots_(slots), words_(words_for(slots), 0) {}
 
   [[nodiscard]] std::size_t slots() const noexcept { return slots_; }
   [[nodiscard]] bool test(slot_id slot) const noexcept {
@@ -52,7 +65,7 @@ class slot_mask {
   }
   [[nodiscard]] std::span<const std::uint64_t> words() const noexcept { return words_; }
   /// Writes `count` bits from slot `first` on and pads the last word with zeros. Pre: the slots exist, `to` has room
-  /// for (count + 63) / 64 words. Complexity: O(count / 64).
+  /// for words_for(count). Complexity: O(count / 64).
   void copy(slot_id first, std::size_t count, std::uint64_t* to) const noexcept {
     HOTSET_ASSERT(index_of(first) + count <= slots_);
     for (auto at = index_of(first); count != 0; at += 64) {

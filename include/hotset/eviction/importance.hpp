@@ -26,8 +26,8 @@
 
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
+#include "hotset/core/slot_mask.hpp"
 #include "hotset/eviction/order/layer_tournament.hpp"
-#include "hotset/eviction/order/lowest_values.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/hotness.hpp"
 

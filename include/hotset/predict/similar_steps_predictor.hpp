@@ -177,8 +177,8 @@ class similar_steps_predictor {
   void write(std::size_t voters, layer_id target, std::span<float> out) noexcept {
     std::fill_n(votes_.data(), votes_.size(), 0.0F);
     for (const auto& match : std::span(matches_).first(voters))
-      detail::for_each_bit(history_.ring().set(target, match.row),
-                           [&](std::size_t e) { votes_[e] += weights_[match.similarity]; });
+      each_member(history_.ring().set(target, match.row),
+                  [&](std::size_t e) { votes_[e] += weights_[match.similarity]; });
     const auto fast = rates_.fast(target);
     const auto slow = rates_.slow(target);
     const auto doubt = doubt_ * of_each_;

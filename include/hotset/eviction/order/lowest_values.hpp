@@ -2,31 +2,18 @@
 #pragma once
 /// Finds the least of selected values of a row, and the values that are about as low.
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 
 #include "hotset/core/platform/compiler.hpp"
+#include "hotset/core/slot_mask.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif
 
 namespace hotset {
-
-/// Calls take(i) for each bit of a set, in ascending order.
-template <class Take>
-void each_member(std::span<const std::uint64_t> set, Take take) {
-  for (std::size_t w = 0; w < set.size(); ++w)
-    for (auto left = set[w]; left != 0; left &= left - 1)
-      take(w * 64 + static_cast<std::size_t>(std::countr_zero(left)));
-}
-
-/// Words of a set with `size` bits.
-[[nodiscard]] constexpr std::size_t words_for(std::size_t size) noexcept {
-  return (size + 63) / 64;
-}
 
 namespace detail {
 

@@ -17,7 +17,6 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
-#include "hotset/eviction/order/lowest_values.hpp"
 
 namespace hotset {
 

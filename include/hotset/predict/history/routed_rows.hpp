@@ -6,7 +6,6 @@
 /// Similarities are counted from the planes by expert.
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,20 +13,9 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
+#include "hotset/core/slot_mask.hpp"
 
 namespace hotset {
-
-namespace detail {
-
-/// Calls visit(expert) for each set bit of an expert set, in ascending order.
-template <class Visit>
-void for_each_bit(std::span<const std::uint64_t> set, Visit visit) {
-  for (std::size_t w = 0; w < set.size(); ++w)
-    for (auto left = set[w]; left != 0; left &= left - 1)
-      visit(w * 64 + static_cast<std::size_t>(std::countr_zero(left)));
-}
-
-}  // namespace detail
 
 /// Threads: compatible. Nothing allocates after construction.
 class routed_rows {
@@ -58,7 +46,7 @@ class routed_rows {
   void write(std::size_t layer, row_id row, id_view<expert_id> ids) noexcept {
     const auto bit = std::uint64_t{1} << (row % 64);
     auto* const bits = sets_.data() + (layer * rows_ + row) * words_;
-    detail::for_each_bit(set(layer, row), [&](std::size_t e) { word_of(layer, e, row) &= ~bit; });
+    each_member(set(layer, row), [&](std::size_t e) { word_of(layer, e, row) &= ~bit; });
     std::fill_n(bits, words_, std::uint64_t{0});
     for (const auto id : ids) {
       const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));

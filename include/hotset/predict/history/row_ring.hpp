@@ -223,8 +223,8 @@ class row_ring {
 
   void save_ids(std::size_t layer, row_id row, std::vector<expert_id>& to) const {
     const auto end = to.size() + top_k_;
-    detail::for_each_bit(routed_.set(layer, row),
-                         [&](std::size_t e) { to.push_back(static_cast<expert_id>(e)); });
+    each_member(routed_.set(layer, row),
+                [&](std::size_t e) { to.push_back(static_cast<expert_id>(e)); });
     to.resize(end, no_expert);
   }
   void forget_all() noexcept {
