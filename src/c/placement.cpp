@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "calls.hpp"
 #include "hotset/placement/place_by_steps.hpp"

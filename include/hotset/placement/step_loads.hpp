@@ -2,7 +2,6 @@
 #pragma once
 /// How many tokens each expert of a layer got in each of some steps.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -26,7 +26,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/predict/refusals.hpp"
+#include "hotset/policy/policy_config.hpp"
 
 namespace hotset {
 

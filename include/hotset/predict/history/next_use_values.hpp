@@ -39,7 +39,6 @@
 #include "hotset/predict/history/two_rates.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/kernels/vote_kernels.hpp"
-#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 

@@ -33,14 +33,13 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/predict/history/row_ring.hpp"
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/history/sequence_similarity.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
-#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 

@@ -20,9 +20,9 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"
-#include "hotset/predict/refusals.hpp"
 
 namespace hotset {
 

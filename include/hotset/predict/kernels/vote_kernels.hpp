@@ -12,9 +12,9 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/compiler.hpp"
+#include "hotset/policy/policy_config.hpp"
 #include "hotset/predict/history/first_uses.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
-#include "hotset/predict/refusals.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif
