@@ -34,10 +34,6 @@ namespace hotset {
 /// lacks at most the last of them and still opens.
 /// Threads: safe.
 class engine_timeline final : public transfer_observer {
-  struct checked {
-    explicit checked() = default;
-  };
-
  public:
   /// A computation of one layer.
   struct computation {
@@ -51,17 +47,12 @@ class engine_timeline final : public transfer_observer {
   /// Replaces the file. `process`: name of the engine. Errors: the file cannot be written; the system refuses a thread.
   static result<std::unique_ptr<engine_timeline>> create(const std::string& path,
                                                          std::string_view process) {
-    auto made = std::make_unique<engine_timeline>(checked{}, path, process);
+    std::unique_ptr<engine_timeline> made(new engine_timeline(path, process));
     if (made->failure_ != 0) return made->unwritten();
     if (auto refused =
             detail::start_threads(made->thread_, 1, [self = made.get()] { self->loop(); }))
       return *std::move(refused);
     return made;
-  }
-  engine_timeline(checked, const std::string& path, std::string_view process)
-      : path_(path), file_(path, std::ios::trunc), events_(lines_, process) {
-    events_.track(compute_track, "engine");
-    flush();
   }
   engine_timeline(const engine_timeline&) = delete;
   engine_timeline& operator=(const engine_timeline&) = delete;
@@ -122,6 +113,12 @@ class engine_timeline final : public transfer_observer {
   static constexpr std::size_t most_remembered = 65536;
   /// Bounds the memory of events that the disk is too slow for.
   static constexpr std::size_t most_waiting = 1U << 18U;
+
+  engine_timeline(const std::string& path, std::string_view process)
+      : path_(path), file_(path, std::ios::trunc), events_(lines_, process) {
+    events_.track(compute_track, "engine");
+    flush();
+  }
 
   void add(const event& e) noexcept {
     const std::lock_guard lock(mutex_);

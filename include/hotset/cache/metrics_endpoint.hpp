@@ -201,10 +201,6 @@ class connection {
 /// Listens from construction to destruction. `page` is called by the endpoint's thread and throws nothing but
 /// std::bad_alloc, which ends the connection.
 class metrics_endpoint {
-  struct checked {
-    explicit checked() = default;
-  };
-
  public:
   using page_type = std::function<std::string()>;
 
@@ -219,14 +215,13 @@ class metrics_endpoint {
                                                           page_type page) {
     auto where = detail::socket_address::parse(address);
     if (!where) return where.error();
-    auto made = std::make_unique<metrics_endpoint>(checked{}, std::move(page));
+    std::unique_ptr<metrics_endpoint> made(new metrics_endpoint(std::move(page)));
     if (auto refused = made->listen(*where)) return *std::move(refused);
     if (auto refused =
             detail::start_threads(made->thread_, 1, [self = made.get()] { self->loop(); }))
       return *std::move(refused);
     return made;
   }
-  metrics_endpoint(checked, page_type page) : page_(std::move(page)) {}
   metrics_endpoint(const metrics_endpoint&) = delete;
   metrics_endpoint& operator=(const metrics_endpoint&) = delete;
   /// Ends after the running answer, at most three seconds later.
@@ -240,6 +235,8 @@ class metrics_endpoint {
   [[nodiscard]] std::string url() const { return "http://" + address_ + "/metrics"; }
 
  private:
+  explicit metrics_endpoint(page_type page) : page_(std::move(page)) {}
+
   static error refused(const detail::socket_address& where, std::string_view call, int code) {
     const auto name = where.host + ':' + std::to_string(where.port());
     if (code == EADDRINUSE)

@@ -60,10 +60,6 @@ class unpaced {
 /// Threads: safe. No allocation after construction.
 template <expert_origin Source, class Pace = unpaced>
 class host_backend {
-  struct checked {
-    explicit checked() = default;
-  };
-
  public:
   using stream_type = host_stream;
   struct config {
@@ -90,7 +86,7 @@ class host_backend {
                                                       const host_slot_bank& bank,
                                                       const config& setup = {}) {
     if (auto bad = setup.validate()) return *std::move(bad);
-    auto made = std::make_unique<host_backend>(source, bank, setup, checked{});
+    std::unique_ptr<host_backend> made(new host_backend(source, bank, setup, checked{}));
     if (auto refused = made->start(setup.threads)) return *std::move(refused);
     return made;
   }
@@ -101,17 +97,6 @@ class host_backend {
     require_valid(start(setup.threads));
   }
 #endif
-  /// Used by create, which starts the threads afterwards. Until then nothing is copied.
-  host_backend(const Source& source, const host_slot_bank& bank, const config& setup, checked)
-      : copy_(source, bank),
-        bank_(bank),
-        most_fills_(setup.most_fills),
-        pace_(setup.pace),
-        observer_(setup.observer) {
-    jobs_.reserve(most_fills_ + setup.threads);  // and the jobs being copied
-    // One more batch: a submit may still have fills to enqueue for it.
-    batches_.reserve(most_fills_ + setup.threads + 1);
-  }
   host_backend(const host_backend&) = delete;
   host_backend& operator=(const host_backend&) = delete;
   /// Completes all submitted copies, then ends the threads.
@@ -199,6 +184,18 @@ class host_backend {
     std::uint64_t time = 0;
   };
 
+  struct checked {};
+  /// Nothing is copied until the threads start.
+  host_backend(const Source& source, const host_slot_bank& bank, const config& setup, checked)
+      : copy_(source, bank),
+        bank_(bank),
+        most_fills_(setup.most_fills),
+        pace_(setup.pace),
+        observer_(setup.observer) {
+    jobs_.reserve(most_fills_ + setup.threads);  // and the jobs being copied
+    // One more batch: a submit may still have fills to enqueue for it.
+    batches_.reserve(most_fills_ + setup.threads + 1);
+  }
   /// Errors: the system refuses a thread; then this object can only be destroyed.
   [[nodiscard]] validation start(std::size_t threads) {
     return detail::start_threads(threads_, threads, [this] { loop(); });
