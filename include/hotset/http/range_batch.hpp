@@ -106,10 +106,6 @@ class range_batch {
   [[nodiscard]] const range_request& request(std::size_t n) const noexcept { return requests_[n]; }
 
  private:
-  struct multi_free {
-    void operator()(CURLM* multi) const noexcept { ::curl_multi_cleanup(multi); }
-  };
-
   explicit range_batch(const range_limits& limits) : limits_(limits), multi_(::curl_multi_init()) {}
 
   /// A failure that no retry can mend comes first.
@@ -183,7 +179,7 @@ class range_batch {
   }
 
   range_limits limits_;
-  std::unique_ptr<CURLM, multi_free> multi_;
+  detail::curl_owned<CURLM, ::curl_multi_cleanup> multi_;
   std::array<range_request, most_ranges> requests_;
   std::size_t used_ = 0;
   std::array<range_request*, most_ranges> active_{};

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string>
 
@@ -259,7 +258,7 @@ class range_request {
     return range_fault::none;
   }
 
-  std::unique_ptr<CURL, detail::curl_easy_free> easy_;
+  detail::curl_owned<CURL, ::curl_easy_cleanup> easy_;
   const remote_file* file_ = nullptr;
   std::span<const file_piece> pieces_;
   std::uint64_t bytes_ = 0;  ///< of the range

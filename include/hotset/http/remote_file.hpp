@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include <curl/curl.h>
@@ -43,18 +44,9 @@ struct content_range {
 
 namespace detail {
 
-struct curl_text_free {
-  void operator()(char* text) const noexcept { ::curl_free(text); }
-};
-struct curl_list_free {
-  void operator()(curl_slist* list) const noexcept { ::curl_slist_free_all(list); }
-};
-struct curl_url_free {
-  void operator()(CURLU* url) const noexcept { ::curl_url_cleanup(url); }
-};
-struct curl_easy_free {
-  void operator()(CURL* easy) const noexcept { ::curl_easy_cleanup(easy); }
-};
+/// Owns an object of libcurl that `Free` frees.
+template <class T, auto Free>
+using curl_owned = std::unique_ptr<T, std::integral_constant<decltype(Free), Free>>;
 
 /// Returns a header of the last answer; empty if there is none.
 inline std::string_view header_of(CURL* easy, const char* name) noexcept {
@@ -71,7 +63,7 @@ class remote_file {
   /// Errors: a URL that cannot be parsed, or that is not of HTTP or HTTPS. The message names no part of a URL that it
   /// cannot parse, because that part may be a password.
   static result<remote_file> at(std::string url) {
-    const std::unique_ptr<CURLU, detail::curl_url_free> parsed(::curl_url());
+    const detail::curl_owned<CURLU, ::curl_url_cleanup> parsed(::curl_url());
     if (parsed == nullptr) return no_host_memory();
     remote_file out;
     if (::curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), CURLU_NON_SUPPORT_SCHEME) !=
@@ -130,7 +122,7 @@ class remote_file {
   static std::string part_of(CURLU* url, CURLUPart which) {
     char* text = nullptr;
     if (::curl_url_get(url, which, &text, 0) != CURLUE_OK) return {};
-    const std::unique_ptr<char, detail::curl_text_free> held(text);
+    const detail::curl_owned<char, ::curl_free> held(text);
     return text;
   }
 
@@ -140,7 +132,7 @@ class remote_file {
   std::uint64_t size_ = 0;
   std::string etag_;
   std::string date_;  ///< empty where a strong ETag says more
-  std::unique_ptr<curl_slist, detail::curl_list_free> conditions_;
+  detail::curl_owned<curl_slist, ::curl_slist_free_all> conditions_;
 };
 
 }  // namespace hotset
