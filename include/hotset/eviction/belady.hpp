@@ -38,17 +38,10 @@ class belady {
     static config read(From&, const policy_knowledge& known) {
       return {known.future, known.numbered};
     }
-    [[nodiscard]] validation validate() const {
-      if (!future) return error{"belady future = none, accepted: the uses of the trace to come"};
-      return std::nullopt;
-    }
+    [[nodiscard]] validation validate() const { return check_future(name, future.get()); }
     /// Also refuses a future with another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
-      if (auto bad = validate()) return bad;
-      if (future->keys() != shape.keys())
-        return refusal("belady future has ", future->keys(), " keys, accepted: layers x experts (",
-                       shape.keys(), ")");
-      return std::nullopt;
+      return check_future(name, future.get(), &shape);
     }
   };
   static constexpr std::string_view name = "belady";

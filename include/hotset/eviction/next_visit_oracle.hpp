@@ -40,17 +40,10 @@ class next_visit_oracle {
     static config read(From&, const policy_knowledge& known) {
       return {known.future};
     }
-    [[nodiscard]] validation validate() const {
-      if (future) return std::nullopt;
-      return error{"next_visit_oracle future = none, accepted: the uses of the trace to come"};
-    }
+    [[nodiscard]] validation validate() const { return check_future(name, future.get()); }
     /// Also refuses a future with another shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
-      if (auto bad = validate()) return bad;
-      if (future->keys() != shape.keys())
-        return refusal("next_visit_oracle future has ", future->keys(),
-                       " keys, accepted: layers x experts (", shape.keys(), ")");
-      return std::nullopt;
+      return check_future(name, future.get(), &shape);
     }
   };
   static constexpr std::string_view name = "next_visit_oracle";

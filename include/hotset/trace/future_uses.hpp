@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "hotset/core/error.hpp"
@@ -71,6 +72,17 @@ class future_uses {
   std::vector<std::uint32_t> keys_in_order_;
   std::vector<std::uint32_t> ordinals_;
 };
+
+/// Refuses, in the name of a policy, a future that is absent or has other keys than the shape. Null: any shape.
+[[nodiscard]] inline validation check_future(std::string_view policy, const future_uses* future,
+                                             const geometry* shape = nullptr) {
+  if (future == nullptr)
+    return refusal(policy, " future = none, accepted: the uses of the trace to come");
+  if (shape != nullptr && future->keys() != shape->keys())
+    return refusal(policy, " future has ", future->keys(), " keys, accepted: layers x experts (",
+                   shape->keys(), ")");
+  return std::nullopt;
+}
 
 /// Uses in the order in which an offline policy examines them: numbered pool by pool, the last use of a pool first.
 /// Immutable: policies with any numbers of slots may share one if the same layers share their pools.
