@@ -55,10 +55,9 @@ inline script write_script(const geometry& shape, std::size_t visits, random_sou
     v.step = step;
     v.kind = static_cast<request_class>(random.one_in(4) ? random.below(3) : 0);
     std::set<expert_id> chosen;
-    const auto width = static_cast<std::uint64_t>(shape.experts);
     while (chosen.size() < 1 + random.below(static_cast<std::uint64_t>(shape.top_k))) {
       // Skewed, so that some experts are hot.
-      const auto limit = 1 + random.below(width);
+      const auto limit = 1 + random.below(shape.expert_count());
       chosen.insert(static_cast<expert_id>(random.below(limit)));
     }
     for (const auto e : chosen)
@@ -161,12 +160,11 @@ class eviction_walk {
     if constexpr (has_rule) return naive;
     auto all = order_of_choice(context);
     auto sorted = all;
-    auto eligible = naive;
-    std::sort(sorted.begin(), sorted.end());
-    std::sort(eligible.begin(), eligible.end());
-    expect(sorted == eligible, [&] {
+    std::ranges::sort(sorted);
+    std::ranges::sort(naive);
+    expect(sorted == naive, [&] {
       return "select_victims named " + words_of(all) +
-             " of all eligible slots, accepted: " + words_of(eligible) + ", each once";
+             " of all eligible slots, accepted: " + words_of(naive) + ", each once";
     });
     return all;
   }
@@ -255,6 +253,9 @@ class eviction_walk {
     return slot;
   }
 
+  static std::vector<slot_id> first_of(const std::vector<slot_id>& slots, std::size_t n) {
+    return {slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(std::min(n, slots.size()))};
+  }
   /// Requests the first n victims in every way that must give the same answer.
   std::vector<slot_id> ask(const visit_context& context, std::size_t n) {
     const auto expected = order(context);
@@ -271,27 +272,21 @@ class eviction_walk {
       const auto beyond = std::span(all).subspan(wanted);
       expect(static_cast<std::size_t>(std::ranges::count(beyond, unwritten)) == beyond.size(),
              [] { return "select_victims wrote beyond the array of its answer"; });
-      return std::vector<slot_id>(
-          all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(count, wanted)));
-    };
-    const auto prefix = [&](std::size_t wanted) {
-      return std::vector<slot_id>(
-          expected.begin(),
-          expected.begin() + static_cast<std::ptrdiff_t>(std::min(wanted, expected.size())));
+      return first_of(all, std::min(count, wanted));
     };
     for (const auto wanted : {n, std::size_t{1}, random_.below(expected.size() + 2), n,
                               std::size_t{0}, random_.one_in(4) ? all.size() : n}) {
       if (!problem_.empty()) break;
       const auto got = choose(wanted);
-      expect(got == prefix(wanted), [&] {
+      expect(got == first_of(expected, wanted), [&] {
         return "select_victims named " + words_of(got) + " for " + std::to_string(wanted) +
-               " victims, accepted: " + words_of(prefix(wanted)) +
+               " victims, accepted: " + words_of(first_of(expected, wanted)) +
                (has_rule ? ", by the naive form"
                          : ", as a request for all named: a repeated request names the same "
                            "victims, and a smaller one the first of them");
       });
     }
-    return prefix(n);
+    return first_of(expected, n);
   }
 
   /// Reports the routing as a pager's plan does. Sometimes an aborted plan of the same visit precedes it.
@@ -308,12 +303,11 @@ class eviction_walk {
       reference_.on_routed(view);
     };
     if (random_.one_in(10)) {
+      const auto planned = ids;
       std::swap(ids.front(), ids.back());
-      ids.front() = static_cast<expert_id>(
-          random_.below(static_cast<std::uint64_t>(layout_.shape().experts)));
+      ids.front() = expert_id{random_.id_below(layout_.shape().experts)};
       visit_both();
-      ids.assign(v.experts.begin(), v.experts.end());
-      ids.resize(static_cast<std::size_t>(layout_.shape().top_k), no_expert);
+      ids = planned;
     }
     visit_both();
   }
@@ -321,7 +315,7 @@ class eviction_walk {
   void notify_of_forecast(const visit& v) {
     const auto depth = 1 + random_.below(2);
     const auto tokens = 1 + random_.below(2);
-    std::vector<float> rows(tokens * depth * static_cast<std::size_t>(layout_.shape().experts));
+    std::vector<float> rows(tokens * depth * layout_.shape().expert_count());
     for (auto& p : rows) p = static_cast<float>(random_.below(9)) / 16.0F;
     forecast expected;
     expected.probabilities = rows;
@@ -336,8 +330,7 @@ class eviction_walk {
     const auto pool = layout_.pool_of_layer(v.layer);
     eligible_.clear();
     for (const auto& [slot, key] : keys_) {
-      const bool used = key.layer == v.layer && std::find(v.experts.begin(), v.experts.end(),
-                                                          key.expert) != v.experts.end();
+      const bool used = key.layer == v.layer && std::ranges::count(v.experts, key.expert) != 0;
       eligible_.assign(slot, !used && !random_.one_in(12));
     }
     // Takes free slots of the pool first, as a pager does; then victims.
