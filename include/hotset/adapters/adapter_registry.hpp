@@ -167,26 +167,23 @@ class adapter_registry {
   /// changed.
   validation add(const std::string& name, std::vector<std::vector<expert_id>> tuned) {
     if (name.empty()) return error{"an adapter without a name"};
-    const auto refuse = [&](const std::string& what) {
-      return validation(error{"adapter " + name + ": " + what});
+    const auto refuse = [&](const auto&... what) {
+      return validation(refusal("adapter ", name, ": ", what...));
     };
     if (known_.contains(name)) return refuse("known already");
     if (known_.size() >= setup_.most_known)
-      return refuse("known adapters = " + std::to_string(known_.size() + 1) +
-                    ", accepted: at most " + std::to_string(setup_.most_known));
+      return refuse("known adapters = ", known_.size() + 1, ", accepted: at most ",
+                    setup_.most_known);
     if (tuned.size() != maps_.size())
-      return refuse("layers = " + std::to_string(tuned.size()) +
-                    ", accepted: " + std::to_string(maps_.size()));
+      return refuse("layers = ", tuned.size(), ", accepted: ", maps_.size());
     std::uint64_t bytes = 0;
     for (std::size_t l = 0; l < tuned.size(); ++l) {
-      if (auto bad = check(tuned[l]); !bad.empty())
-        return refuse("layer " + std::to_string(l) + ": " + bad);
+      if (auto bad = check(tuned[l]); !bad.empty()) return refuse("layer ", l, ": ", bad);
       std::ranges::sort(tuned[l]);
       for (const auto each : setup_.expert_bytes) {
         bytes += tuned[l].size() * each;
         if (bytes > setup_.host_bytes)
-          return refuse("bytes = " + std::to_string(bytes) + " or more, accepted: at most " +
-                        std::to_string(setup_.host_bytes));
+          return refuse("bytes = ", bytes, " or more, accepted: at most ", setup_.host_bytes);
       }
     }
     std::vector<expert_id> first(tuned.size(), expert_id{setup_.experts});
@@ -363,18 +360,14 @@ class adapter_registry {
   /// Plans before anything changes: the fewest adapters to unload, least recently used first, so that places and
   /// pages suffice. Returns no index if unloading all unpinned adapters does not suffice.
   room find_room(const adapter& wanted) noexcept {
-    std::size_t idle = 0;
-    for (auto& t : tensors_) {
-      (void)t.reclaim();
-      idle += t.idle_pages();
-    }
+    for (auto& t : tensors_) (void)t.reclaim();
     by_age_.clear();
     for (auto* const a : there_)
       if (a != nullptr && a->pins == 0) by_age_.push_back(a);
     std::ranges::sort(by_age_, {}, [](const adapter* a) { return a->used; });
     stays_.assign(there_.begin(), there_.end());
-    const auto others = pool_->in_use() - pages() - idle;
-    const auto pages_left = pool_->attainable() - std::min(pool_->attainable(), others + idle);
+    const auto others = pool_->in_use() - pages();  // idle pages included
+    const auto pages_left = pool_->attainable() - std::min(pool_->attainable(), others);
     for (std::size_t leaving = 0;; ++leaving) {
       const auto place = std::find(stays_.begin(), stays_.end(), nullptr);
       const auto index = static_cast<std::int32_t>(place - stays_.begin());

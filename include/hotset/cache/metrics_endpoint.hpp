@@ -139,8 +139,7 @@ class connection {
       if (head.size() > most_bytes) return 431;
       if (!is_ready(POLLIN)) return 408;
       const auto got = ::recv(socket_.number(), part.data(), part.size(), 0);
-      if (got == 0) return 400;
-      if (got < 0 && errno != EINTR && errno != EAGAIN) return 400;
+      if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) return 400;
       if (got > 0) head.append(part.data(), static_cast<std::size_t>(got));
     }
     return 0;
