@@ -95,15 +95,13 @@ struct adapter_registry_config {
   }
 
   static constexpr std::int32_t layer_limit = 4096;
-  static constexpr std::size_t weight_limit = 64;
+  static constexpr std::int64_t weight_limit = 64;
   static constexpr std::uint64_t host_limit = std::uint64_t{1} << 60;
   static constexpr std::uint32_t name_limit = 1 << 20;
 
   [[nodiscard]] validation validate() const {
-    if (layers < 1 || layers > layer_limit)
-      return refuse_value("layers", layers, "1.." + std::to_string(layer_limit));
-    if (expert_bytes.empty() || expert_bytes.size() > weight_limit)
-      return refuse_value("weights", expert_bytes.size(), "1.." + std::to_string(weight_limit));
+    if (auto bad = detail::within("layers", layers, 1, layer_limit)) return bad;
+    if (auto bad = detail::within("weights", std::ssize(expert_bytes), 1, weight_limit)) return bad;
     if (host_bytes > host_limit)
       return refuse_value("host_bytes", host_bytes, "at most " + std::to_string(host_limit));
     if (most_known > name_limit)

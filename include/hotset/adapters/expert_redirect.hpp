@@ -41,8 +41,7 @@ class expert_redirect {
     [[nodiscard]] validation validate() const {
       if (experts < 1) return refuse_value("experts", experts, "1 or more");
       if (adapters < 0) return refuse_value("adapters", adapters, "0 or more");
-      if (most_tuned < 0 || most_tuned > experts)
-        return refuse_value("most_tuned", most_tuned, "0.." + std::to_string(experts));
+      if (auto bad = detail::within("most_tuned", most_tuned, 0, experts)) return bad;
       const auto entries = experts + std::int64_t{adapters} * experts;
       if (entries > most_places)
         return refuse_value("experts x (adapters + 1)", entries,
