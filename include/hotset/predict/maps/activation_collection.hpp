@@ -190,20 +190,7 @@ class activation_collection {
     return std::span(shares_).subspan(i * keys() + layer * experts_, experts_);
   }
   [[nodiscard]] float& alike(std::size_t i, std::size_t j) noexcept {
-    return alike_[std::max(i, j) * (capacity_ + 1) + std::min(i, j)];
-  }
-  void copy(std::size_t from, std::size_t to) noexcept {
-    std::copy_n(&shares_[from * keys()], keys(), &shares_[to * keys()]);
-    std::copy_n(&inverse_[from * layers_], layers_, &inverse_[to * layers_]);
-    matrices_[to].requests = matrices_[from].requests;
-  }
-  /// Computes the inverse lengths of the matrix's rows.
-  void measure(std::size_t i) noexcept {
-    for (std::size_t l = 0; l < layers_; ++l) {
-      const auto row = row_of(i, l);
-      const auto square = detail::dot(row.data(), row.data(), row.size());
-      inverse_[i * layers_ + l] = square > 0 ? 1.0F / std::sqrt(square) : 0.0F;
-    }
+    return alike_[std::max(i, j) * places() + std::min(i, j)];
   }
   /// Writes counts as shares; returns their sum.
   static float to_shares(std::span<const float> counts, std::span<float> out) noexcept {
@@ -217,10 +204,14 @@ class activation_collection {
   /// Recomputes everything derived from a matrix's shares.
   void took(std::size_t i) noexcept {
     matrices_[i].changed = version_;
-    measure(i);
-    for (std::size_t l = 0; l < layers_; ++l)
+    for (std::size_t l = 0; l < layers_; ++l) {
+      const auto row = row_of(i, l);
+      const auto square = detail::dot(row.data(), row.data(), row.size());
+      const auto inverse = square > 0 ? 1.0F / std::sqrt(square) : 0.0F;
+      inverse_[i * layers_ + l] = inverse;
       for (std::size_t e = 0; e < experts_; ++e)
-        units_[(l * experts_ + e) * places() + i] = row_of(i, l)[e] * inverse_length(i, l);
+        units_[(l * experts_ + e) * places() + i] = row[e] * inverse;
+    }
     for (std::size_t j = 0; j < size_; ++j)
       if (j != i) alike(i, j) = similarity(i, j);
   }
@@ -265,7 +256,8 @@ class activation_collection {
                                 std::numeric_limits<std::uint32_t>::max()));
     const auto last = --size_;
     if (second != last) {
-      copy(last, second);
+      std::copy_n(&shares_[last * keys()], keys(), &shares_[second * keys()]);
+      matrices_[second].requests = matrices_[last].requests;
       took(second);
     }
     took(first);
