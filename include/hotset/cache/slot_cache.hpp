@@ -169,8 +169,7 @@ class slot_cache {
       const auto [planned, consumed] = pager_.plan_warm(keys, prefetch_plan_);
       if (planned != status::ok) return planned;
       if (const auto started = start_warm(stream); started != status::ok) return started;
-      wait_for_copies();
-      if (const auto lost = settle(); lost != status::ok) return lost;
+      if (const auto lost = drain(); lost != status::ok) return lost;
       keys = keys.subspan(consumed);
     }
     return status::ok;
@@ -192,8 +191,7 @@ class slot_cache {
   /// Waits for all copies, then calls pager::set_quota. Errors: those of set_quota; fill_failed, see `settle`: no
   /// quota has changed.
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
-    wait_for_copies();
-    if (const auto lost = settle(); lost != status::ok) return lost;
+    if (const auto lost = drain(); lost != status::ok) return lost;
     return pager_.set_quota(layer, slots);
   }
 
@@ -202,8 +200,7 @@ class slot_cache {
   /// Errors: as `settle`; busy (a visit is open).
   template <class Moved>
   status compact(Moved moved) {
-    wait_for_copies();
-    if (const auto lost = settle(); lost != status::ok) return lost;
+    if (const auto lost = drain(); lost != status::ok) return lost;
     if (!pager_.is_idle()) return status::busy;
     pager_.compact(std::move(moved));
     return status::ok;
