@@ -55,7 +55,8 @@ class Option:
 
     def limits(self):
         found = self.parts()
-        return [f"{key} {', '.join(found[key].split())}" for key in ("needs", "excludes") if found[key]]
+        # CLI11 orders these names by the addresses of their options.
+        return [f"{key} {', '.join(sorted(found[key].split()))}" for key in ("needs", "excludes") if found[key]]
 
 
 @dataclass
