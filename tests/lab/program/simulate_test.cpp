@@ -219,7 +219,7 @@ TEST_F(simulate, refuses_what_no_run_goes_by) {
   for (const auto* unused :
        {"--predictor last-routed", "--prefetch-guard none", "--prefetch-order likeliest"})
     refused(command + unused, 2, {"accepted: ", "--prefetch"});
-  EXPECT_THAT(run(command + "--learn-from t.trace").err + out_of(command + "--learn-from t.trace"),
+  EXPECT_THAT(out_of(command + "--learn-from t.trace"),
               HasSubstr("--learn-from has no effect: no policy goes by a predictor"));
   refused(command + "--size-classes --scope per-layer", 2, {"--size-classes with --scope shared"});
   refused(command + "--gate-weights w --preset fmoe", 2, {"no predictor reads --gate-weights"});
