@@ -30,6 +30,7 @@
 #include "hotset/eviction/order/layer_tournament.hpp"
 #include "hotset/policy/eviction_policy.hpp"
 #include "hotset/predict/hotness.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
 
 namespace hotset {
 
@@ -133,7 +134,8 @@ class importance {
       const auto heat = of.heat_.estimates(residents.layer);
       for (std::size_t i = 0; i < to.size(); ++i) to[i] = heat[index_of(residents.experts[i])];
       if (of.orders_by_heat(residents.layer)) return;
-      const auto all = of.counts_once_ ? sum_of(to) : of.sum_of_residents(residents.layer, heat);
+      const auto all = of.counts_once_ ? detail::sum(to.data(), to.size())
+                                       : of.sum_of_residents(residents.layer, heat);
       for (auto& h : to) h *= all > 0.0 ? 1.0 / all : 0.0;
       if (!of.is_expected(residents.layer)) return;
       const auto expected = of.expected_.row(residents.layer);
@@ -142,7 +144,7 @@ class importance {
                           (1.0 - of.alpha_) * expected[index_of(residents.experts[i])]);
     }
     [[nodiscard]] double factor(layer_id layer, std::span<const double> written) const noexcept {
-      const auto all = of.orders_by_heat(layer) ? sum_of(written) : 1.0;
+      const auto all = of.orders_by_heat(layer) ? detail::sum(written.data(), written.size()) : 1.0;
       return all > 0.0 ? 1.0 / all : 1.0;
     }
     /// Two compared scores may both be off, by the errors of their heat and of the sum. A share is at most 1, so the
@@ -211,12 +213,6 @@ class importance {
     const auto all = total_of(key.layer);
     const auto heat = heat_.of(key.layer)[index_of(key.expert)];
     return all > 0.0 ? heat / all : 0.0;
-  }
-  /// Adds in any order, as four chains: each addition waits for the one before it.
-  [[nodiscard]] static double sum_of(std::span<const double> values) noexcept {
-    double part[4] = {};
-    for (std::size_t i = 0; i < values.size(); ++i) part[i % 4] += values[i];
-    return (part[0] + part[1]) + (part[2] + part[3]);
   }
 
   double alpha_;

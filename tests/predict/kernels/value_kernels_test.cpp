@@ -19,10 +19,10 @@ std::vector<float> numbers(support::random_source& random, std::size_t count) {
 TEST(value_kernels, votes_and_rates_are_shared) {
   std::vector<float> out(1);
   value_kernels::share(std::vector{3.0F}, std::vector{0.5F}, std::vector{0.25F}, {0.5F, 1.0F},
-                       {2.0F, 0.5F}, out, vector_level::scalar);
-  EXPECT_EQ(out[0], (3.0F + 2.0F * (0.25F + 0.25F)) * 0.5F);
+                       {2.0F, 0.5F}, 4.0F, out, vector_level::scalar);
+  EXPECT_EQ(out[0], (3.0F + 2.0F * (0.25F + 0.25F)) * 0.5F + 4.0F * 0.5F);
   value_kernels::add(std::vector{4.0F}, 0.5F, out, vector_level::scalar);
-  EXPECT_EQ(out[0], 4.0F);
+  EXPECT_EQ(out[0], 6.0F);
 }
 
 TEST(value_kernels, all_levels_give_the_same_bits) {
@@ -34,8 +34,10 @@ TEST(value_kernels, all_levels_give_the_same_bits) {
     const auto slow = numbers(random, n);
     std::vector<float> one(n);
     auto other = one;
-    value_kernels::share(votes, fast, slow, {0.4F, 0.6F}, {1.7F, 0.31F}, one, vector_level::scalar);
-    value_kernels::share(votes, fast, slow, {0.4F, 0.6F}, {1.7F, 0.31F}, other, vector_level::avx2);
+    value_kernels::share(votes, fast, slow, {0.4F, 0.6F}, {1.7F, 0.31F}, 0.1F, one,
+                         vector_level::scalar);
+    value_kernels::share(votes, fast, slow, {0.4F, 0.6F}, {1.7F, 0.31F}, 0.1F, other,
+                         vector_level::avx2);
     ASSERT_EQ(one, other);
     value_kernels::add(fast, 0.1F, one, vector_level::scalar);
     value_kernels::add(fast, 0.1F, other, vector_level::avx2);

@@ -178,22 +178,20 @@ class next_use_values {
     const auto [fast, slow] = rates_.after(staged_, staged_experts());
     const float of_each = 1.0F / static_cast<float>(std::max<std::size_t>(streams, 1));
     const value_kernels::blend rates{rates_.blend() * of_each, (1.0F - rates_.blend()) * of_each};
-    if (streams < 2) {
-      value_kernels::share(votes_, fast, slow, rates, vote(0), values_, level_);
-    } else {
-      std::ranges::fill(unused_, 1.0F);
-      for (std::size_t s = 0; s < streams; ++s) {
-        value_kernels::share(votes_, fast, slow, rates, vote(s), values_, level_);
-        for (std::size_t e = 0; e < experts_; ++e) unused_[e] *= 1.0F - std::min(values_[e], 1.0F);
-      }
-      for (std::size_t e = 0; e < experts_; ++e) values_[e] = 1.0F - unused_[e];
+    if (streams < 2)
+      return value_kernels::share(votes_, fast, slow, rates, vote(0), lately_, values_, level_);
+    std::ranges::fill(unused_, 1.0F);
+    for (std::size_t s = 0; s < streams; ++s) {
+      value_kernels::share(votes_, fast, slow, rates, vote(s), 0.0F, values_, level_);
+      for (std::size_t e = 0; e < experts_; ++e) unused_[e] *= 1.0F - std::min(values_[e], 1.0F);
     }
+    for (std::size_t e = 0; e < experts_; ++e) values_[e] = 1.0F - unused_[e];
     value_kernels::add(fast, lately_, values_, level_);
   }
   /// Counts the votes for one sequence; returns how votes and rates are combined.
   [[nodiscard]] value_kernels::shares vote(std::size_t stream) noexcept {
     if (!history_ || stream >= history_->streams()) {
-      std::fill_n(votes_.data(), votes_.size(), 0.0F);
+      if (history_) std::ranges::fill(votes_, 0.0F);  // without history they are always 0
       return {};
     }
     const auto found =

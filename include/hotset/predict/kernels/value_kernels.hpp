@@ -25,8 +25,9 @@ Sum sum_of(std::size_t n, Term term) noexcept {
   return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
 /// Sum of n values, in the same order at every level.
-inline float sum(const float* a, std::size_t n) noexcept {
-  return sum_of<float>(n, [a](std::size_t i) { return a[i]; });
+template <class Number>
+Number sum(const Number* a, std::size_t n) noexcept {
+  return sum_of<Number>(n, [a](std::size_t i) { return a[i]; });
 }
 /// Sum of n products, in the same order at every level.
 inline float dot(const float* a, const float* b, std::size_t n) noexcept {
@@ -50,15 +51,16 @@ struct shares {
 
 // Shapes: all [experts].
 
-/// out = (votes + rest * rate) * scale.
+/// out = (votes + rest * rate) * scale + lately * fast.
 // NOLINTNEXTLINE(bugprone-easily-swappable-parameters)
 inline void share(std::span<const float> votes, std::span<const float> fast,
-                  std::span<const float> slow, blend of, shares by, std::span<float> out,
-                  vector_level level) noexcept {
+                  std::span<const float> slow, blend of, shares by, float lately,
+                  std::span<float> out, vector_level level) noexcept {
   hotset::detail::in_vectors(level, [=] {
     for (std::size_t e = 0; e < out.size(); ++e) {
       const float rate = std::fma(of.fast, fast[e], of.slow * slow[e]);
-      out[e] = std::fma(by.rest, rate, votes[e]) * by.scale;
+      const float share = std::fma(by.rest, rate, votes[e]) * by.scale;
+      out[e] = std::fma(lately, fast[e], share);
     }
   });
 }
