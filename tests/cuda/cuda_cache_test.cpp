@@ -243,6 +243,46 @@ TEST_P(cuda_cache, a_failing_device_loses_steps_and_serves_no_wrong_bytes) {
   EXPECT_GT(whole, 180U);
 }
 
+// Hazard 2: a copy that is refused at once has waited for no reader of its slot.
+TEST(cuda_cache_readers, outlive_a_refused_copy_into_their_slot) {
+  const geometry one{.layers = 1, .experts = 4, .top_k = 1};
+  const auto layout = pool_layout::per_layer(one, 1).value();
+  fake_cuda_runtime api(fake_cuda_runtime::pace::late, 1);
+  device_experts experts(api, layout);
+  auto engine = stream::create(api, 0).value();
+  {
+    const path how{"side", copy_mode::side_stream, true, fake_cuda_runtime::pace::late};
+    const auto copies = make_backend(api, experts, how, 64);
+    slot_cache cache(pager<lru>({.layout = layout}), *copies);
+    auto visit = cache.make_visit();
+    bool may_run = false;
+    bool is_right = false;
+    const auto serve = [&](std::int32_t e) {
+      const std::vector<std::int32_t> ids{e};
+      const step_id step = static_cast<step_id>(e);
+      const auto now =
+          cache.resolve({.layer = 0_layer, .step = step, .experts = ids}, engine, visit);
+      if (e == 0) {
+        api.hold(engine.handle(), [&] { return may_run; });
+        api.launch(engine.handle(), [&] { is_right = experts.holds(0_slot, {0_layer, 0_expert}); });
+      }
+      cache.release(visit, engine);
+      return now;
+    };
+    ASSERT_EQ(serve(0), status::ok);
+    experts.host.source.remove({0_layer, 1_expert});
+    EXPECT_EQ(serve(1), status::fill_failed);
+    EXPECT_EQ(serve(2), status::ok);
+    api.run_all();  // all that need not wait for the kernel
+    may_run = true;
+    api.run_all();
+    EXPECT_TRUE(is_right);
+    EXPECT_EQ(cache.drain(), status::ok);
+    api.release_holds();
+  }
+  EXPECT_THAT(api.violations(), testing::IsEmpty());
+}
+
 INSTANTIATE_TEST_SUITE_P(
     paths, cuda_cache,
     testing::Values(

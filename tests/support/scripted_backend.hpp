@@ -47,6 +47,7 @@ class scripted_backend {
   bool blocking = false;                 ///< fences wait, as on a stream that is the calling thread
   bool refuse_cancels = false;           ///< as if every copy had begun
   std::size_t refuse_fences = 0;         ///< this many fences fail, whatever the copies do
+  bool fails_at_once = false;            ///< submits fail before they wait for a reader
   std::function<void()> before_fence{};  ///< runs while a visit is resolved
 
   // --- results
@@ -63,6 +64,7 @@ class scripted_backend {
     made.fills.assign(fills.begin(), fills.begin() + static_cast<std::ptrdiff_t>(taken));
     made.when = when;
     made.fails = failing.count(submits) != 0;
+    if (fails_at_once) made.state = transfer_state::failed;
     return {last_, taken};
   }
   void promote(ticket t) noexcept {

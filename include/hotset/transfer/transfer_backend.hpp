@@ -14,7 +14,8 @@
 /// | `check(pool_layout)` | optional: the reason why a cache of this layout cannot use the backend's slots |
 /// | `invalidate(key)`, `invalidate(layer)` | optional: forwards to a source that caches host bytes |
 ///
-/// Each copy starts after its fill's `after` has settled. The first `accepted` fills share one ticket; the others are
+/// Each copy starts after its fill's `after` has settled. A submit may fail at once; otherwise its ticket settles after
+/// every fill's `after`, also if a copy fails. The first `accepted` fills share one ticket; the others are
 /// not touched. A ticket has arrived when every tensor of every fill is in place. Errors are sticky per ticket: a
 /// failure stays reported, however many tickets follow.
 /// A full queue is not a failure: `submit` of demand (`urgency::now`) waits for room, because a visit needs all of its

@@ -127,6 +127,20 @@ TEST_F(transient_slots_of_two, a_failed_copy_leaves_the_expert_to_the_host) {
   EXPECT_EQ(stream_in(first), 4);
 }
 
+// Hazard 2: a copy that is refused at once has waited for no reader of its slot.
+TEST_F(transient_slots_of_two, readers_outlive_a_refused_copy_into_their_slot) {
+  slots.begin_visit();
+  const auto slot = stream_in(first);
+  backend.launch(stream, [] {});
+  slots.record_readers(stream);
+  const auto reader = backend.last();
+  backend.fails_at_once = true;
+  EXPECT_EQ(visit(second), no_slot);
+  backend.fails_at_once = false;
+  EXPECT_EQ(visit(third), slot);
+  EXPECT_EQ(waits_for(2), reader);
+}
+
 TEST_F(transient_slots_of_two, later_copies_wait_for_a_copy_with_a_failed_fence) {
   backend.refuse_fences = 1;
   EXPECT_EQ(visit(first), no_slot);

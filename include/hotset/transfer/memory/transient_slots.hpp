@@ -97,7 +97,8 @@ class transient_slots {
     wanted.after = slots_[i].after;
     const auto sent = backend_.submit({&wanted, 1}, stream, urgency::now);
     if (sent.accepted != 1) return false;
-    slots_[i].after = sent.id;  // a fence may fail while bytes still move
+    // A fence may fail while bytes still move. A copy that has ended may have waited for no reader.
+    if (backend_.poll(sent.id) == transfer_state::pending) slots_[i].after = sent.id;
     const bool is_there = backend_.fence(stream, sent.id) == status::ok &&
                           backend_.poll(sent.id) != transfer_state::failed;
     if (is_there) slots_[i].copied = sent.id;
