@@ -48,7 +48,7 @@ TEST_F(two_visits, a_visit_without_groups_has_no_next_one) {
 
 TEST_F(two_visits, a_visit_may_move_between_its_groups) {
   other = std::move(visit);
-  EXPECT_EQ(cache.resolve_next(stream, visit), status::invalid_argument);
+  EXPECT_EQ(cache.resolve_next(stream, visit), status::no_plan);
   ASSERT_EQ(cache.resolve_next(stream, other), status::ok);
   EXPECT_FALSE(other.more());
   cache.release(other, stream);

@@ -41,6 +41,21 @@ TEST_F(slot_cache_steps, resolve_copies_fences_and_pins) {
   EXPECT_EQ(kernels, 2);
 }
 
+TEST_F(slot_cache_steps, a_visit_of_another_cache_keeps_its_slots_and_ends_no_pin_here) {
+  cache_type other(pager<lru>({.layout = pool_layout::shared(shape, 3).value()}), backend);
+  const std::vector<std::int32_t> ids{0, 1};
+  auto theirs = other.make_visit();
+  ASSERT_EQ(other.resolve({.layer = 0_layer, .experts = ids}, stream, theirs), status::ok);
+  ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
+  cache.release(theirs, stream);
+  cache.abandon(theirs, stream);
+  EXPECT_EQ(pins_of(0, 0), 1U);
+  EXPECT_TRUE(theirs.is_open());
+  other.release(theirs, stream);
+  EXPECT_FALSE(theirs.is_open());
+  EXPECT_EQ(cache.resolve_next(stream, theirs), status::no_plan);
+}
+
 TEST_F(slot_cache_steps, a_visit_without_misses_submits_nothing) {
   whole(0, 0, {0, 1});
   whole(1, 0, {1, 0});

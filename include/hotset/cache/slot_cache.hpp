@@ -113,21 +113,24 @@ class slot_cache {
   /// `resolve`: the group may be tried again.
   status resolve_next(stream_type& stream, cache_visit& visit) noexcept {
     if (visit.is_open()) return status::busy;
+    if (!has(visit)) return status::no_plan;
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan_next(visit.plan_); });
   }
   /// Call after the kernel that reads the visit's slots is enqueued. Copies into these slots wait for that kernel.
+  /// Does nothing to a visit of another cache: it stays open.
   void release(cache_visit& visit, stream_type& stream) noexcept {
-    if (!visit.is_open()) return;
+    if (!visit.is_open() || !has(visit)) return;
     const auto reader = backend_.record(stream);
     for (std::size_t i = 0; i < visit.ends_.pins; ++i) pager_.unpin(visit.pins_[i], reader);
     visit.ends_.pins = 0;
     visit.ends_.is_open = false;
     if (!pager_.is_unfinished(visit.plan_)) visit.ends_.run = nullptr;
   }
-  /// Ends a visit early: releases its slots and abandons its remaining groups. Does nothing if the visit has ended.
+  /// Ends a visit early: releases its slots and abandons its remaining groups. Does nothing if the visit has ended or
+  /// is another cache's.
   void abandon(cache_visit& visit, stream_type& stream) noexcept {
     release(visit, stream);
-    if (!pager_.is_unfinished(visit.plan_)) return;
+    if (!has(visit) || !pager_.is_unfinished(visit.plan_)) return;
     pager_.abandon();
     visit.ends_.run = nullptr;
   }
@@ -253,6 +256,10 @@ class slot_cache {
     return detail::check_layout(backend, decisions.layout());
   }
 
+  /// True if the visit's last call was to this cache: only this cache has its pins.
+  [[nodiscard]] bool has(const cache_visit& visit) const noexcept {
+    return visit.ends_.cache == this;
+  }
   /// Scope guard: abandons the visit however serve() ends.
   struct leaving {
     slot_cache& cache;
@@ -320,7 +327,7 @@ class slot_cache {
       const auto generation = pager_.slot(slot).generation;
       (void)pager_.abort(plan);
       pager_.failed(slot, generation);
-      pager_.wait_before_fill(slot, batch);  // a fence may fail while the copy is still running
+      wait_for_refused(slot, batch);  // a fence may fail while the copy is still running
       for (auto& copy : underway_)
         if (copy.batch == batch && copy.slot == slot)
           copy.slot = no_slot;  // handled: no visit has read it
@@ -370,11 +377,15 @@ class slot_cache {
       copy.slot = no_slot;
     }
   }
-  /// Makes later copies into a slot wait until the refused copies have stopped writing to it.
+  /// Makes later copies into a slot wait until a refused copy has stopped writing to it. If that copy has ended, it
+  /// may have waited for no reader of the slot: then the reader's ticket stays.
+  void wait_for_refused(slot_id slot, ticket copy) noexcept {
+    if (backend_.poll(copy) == transfer_state::pending) pager_.wait_before_fill(slot, copy);
+  }
   status give_up(visit_plan& plan, const submission& sent) noexcept {
     for (std::size_t i = 0; i < plan.fills().size(); ++i) {
       started_[i] = i < sent.accepted ? 1 : 0;
-      if (i < sent.accepted) pager_.wait_before_fill(plan.fills()[i].slot, sent.id);
+      if (i < sent.accepted) wait_for_refused(plan.fills()[i].slot, sent.id);
     }
     (void)pager_.abort(plan, std::span(started_).first(plan.fills().size()));
     if (backend_.poll(sent.id) == transfer_state::pending)
