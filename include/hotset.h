@@ -275,7 +275,8 @@ HOTSET_API hotset_status hotset_row_version(hotset_pager* pager, int32_t layer, 
 HOTSET_API hotset_status hotset_locate(hotset_pager* pager, hotset_key key, int32_t* slot);
 /* Precision that a slot is for; 0 is the highest. */
 HOTSET_API hotset_status hotset_precision(hotset_pager* pager, int32_t slot, int32_t* precision);
-/* Prevents eviction of a slot while enqueued work reads it. Pass *pin to hotset_unpin once. */
+/* Prevents eviction of a slot while enqueued work reads it. Pass *pin to hotset_unpin once. Errors: INVALID_ARGUMENT (a
+ * free slot), PLAN_OPEN (the open plan has reserved the slot: pin it after the commit). */
 HOTSET_API hotset_status hotset_pin(hotset_pager* pager, int32_t slot, uint64_t* pin);
 /* `reader`: the engine's number for the work after which the slot is no longer read; 0: none. The fill that
  * overwrites the slot has it as `after`. */
@@ -384,7 +385,8 @@ HOTSET_API hotset_status hotset_prefetch(hotset_pager* pager, int32_t layer, uin
  * with pre_eviction, PLAN_OPEN. */
 HOTSET_API hotset_status hotset_expect(hotset_pager* pager, int32_t layer, uint64_t step,
                                        const float* probabilities, size_t tokens, int32_t depth);
-/* Report a speculative copy. Ignored if the slot was used again since. */
+/* Report a speculative copy. Ignored if the slot was used again since. _cancelled: if a committed visit uses the slot, the
+ * copy has failed. Errors of _cancelled and _failed: PLAN_OPEN (the open plan reads the slot: hotset_abort first). */
 HOTSET_API hotset_status hotset_arrived(hotset_pager* pager, int32_t slot, uint32_t generation);
 HOTSET_API hotset_status hotset_cancelled(hotset_pager* pager, int32_t slot, uint32_t generation);
 /* Reports any copy as failed: the slot becomes free and no row names it. */

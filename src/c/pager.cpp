@@ -108,6 +108,7 @@ struct hotset_pager : c::handle {
         visit(pages.make_plan()),
         aside(pages.make_plan()),
         gathered(pages.shape()),
+        gathered_to_route(pages.shape()),
         requests(pages.shape().keys()),
         keys(visit.capacity()),
         selected(pages.shape().ids_per_visit()),
@@ -142,6 +143,19 @@ struct hotset_pager : c::handle {
                   pages.layout().slots() - 1);
   }
 
+  /// Refuses to end a copy that the open plan reads. A copy whose slot the plan has reserved may end.
+  [[nodiscard]] hotset_status check_unread(std::int32_t slot,
+                                           std::uint32_t generation) const noexcept {
+    const auto s = static_cast<slot_id>(slot);
+    const auto& entry = pages.slot(s);
+    const bool is_read = open != nullptr && entry.generation == generation &&
+                         pages.locate(entry.key) == s &&
+                         std::ranges::find(open->slots(), s) != open->slots().end();
+    if (!is_read) return HOTSET_OK;
+    return refuse(HOTSET_PLAN_OPEN, "the open plan reads slot %d, accepted: hotset_abort first",
+                  slot);
+  }
+
   /// Turns the code of a call in which a callback of the policy failed into POLICY_FAILED.
   [[nodiscard]] hotset_status ended(hotset_status code) const noexcept {
     auto& failure = outside->failure;
@@ -159,7 +173,8 @@ struct hotset_pager : c::handle {
   visit_plan visit;
   visit_plan aside;  ///< plan that belongs to no visit
   visit_plan* open = nullptr;
-  c::gathered_rows gathered;
+  c::gathered_rows gathered;           ///< rows of the visit
+  c::gathered_rows gathered_to_route;  ///< the visit before still shows its own rows
   std::vector<prefetch_request> requests;
   std::vector<expert_key> keys;     ///< scratch of a warm start: keys of one plan
   std::vector<expert_id> selected;  ///< by the routing policy
@@ -313,7 +328,8 @@ hotset_status route(hotset_pager& p, const hotset_view& view, std::int32_t* expe
       bad != HOTSET_OK)
     return bad;
   routing_view routed;
-  if (const auto bad = c::read_view(view, p.pages.shape(), p.gathered, routed); bad != HOTSET_OK)
+  if (const auto bad = c::read_view(view, p.pages.shape(), p.gathered_to_route, routed);
+      bad != HOTSET_OK)
     return bad;
   residency_view residents{p.pages.located(routed.layer)};
   if (view.layer == p.freed_for)
@@ -475,8 +491,13 @@ hotset_status hotset_precision(hotset_pager* pager, int32_t slot, int32_t* preci
 }
 hotset_status hotset_pin(hotset_pager* pager, int32_t slot, uint64_t* pin) {
   return call(pager).needs(pin, "pin").slot(slot).run([&](hotset_pager& p) -> hotset_status {
-    if (p.pages.slot(static_cast<slot_id>(slot)).state == slot_state::free)
+    const auto& entry = p.pages.slot(static_cast<slot_id>(slot));
+    if (entry.state == slot_state::free)
       return refuse(HOTSET_INVALID_ARGUMENT, "slot %d is free, accepted: one that holds an expert",
+                    slot);
+    if (p.pages.locate(entry.key) != static_cast<slot_id>(slot))
+      return refuse(HOTSET_PLAN_OPEN,
+                    "the open plan has reserved slot %d, accepted: a pin after hotset_commit",
                     slot);
     const auto made = p.pages.pin(static_cast<slot_id>(slot));
     *pin = std::uint64_t{made.generation} << 32U | static_cast<std::uint32_t>(slot);
@@ -553,12 +574,20 @@ hotset_status hotset_arrived(hotset_pager* pager, int32_t slot, uint32_t generat
       [&](hotset_pager& p) { p.pages.arrived(static_cast<slot_id>(slot), generation); });
 }
 hotset_status hotset_cancelled(hotset_pager* pager, int32_t slot, uint32_t generation) {
-  return call(pager).slot(slot).run(
-      [&](hotset_pager& p) { p.pages.cancelled(static_cast<slot_id>(slot), generation); });
+  return call(pager)
+      .slot(slot)
+      .check([&] { return pager->check_unread(slot, generation); })
+      .run([&](hotset_pager& p) {
+        p.pages.cancelled(static_cast<slot_id>(slot), generation);
+        // A committed visit may have taken it for a copy that arrives.
+        p.pages.failed(static_cast<slot_id>(slot), generation);
+      });
 }
 hotset_status hotset_failed(hotset_pager* pager, int32_t slot, uint32_t generation) {
-  return call(pager).slot(slot).run(
-      [&](hotset_pager& p) { p.pages.failed(static_cast<slot_id>(slot), generation); });
+  return call(pager)
+      .slot(slot)
+      .check([&] { return pager->check_unread(slot, generation); })
+      .run([&](hotset_pager& p) { p.pages.failed(static_cast<slot_id>(slot), generation); });
 }
 
 hotset_status hotset_invalidate(hotset_pager* pager, hotset_key key) {

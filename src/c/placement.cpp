@@ -23,6 +23,9 @@ hotset_status place(const hotset_place_options& how, const std::uint32_t* loads,
   if (placed.size() != static_cast<std::size_t>(shape->slots()))
     return refuse(HOTSET_INVALID_ARGUMENT, "slots = %zu, accepted: %d", placed.size(),
                   shape->slots());
+  if (steps > place_config::most_steps)
+    return refuse(HOTSET_INVALID_ARGUMENT, "steps = %zu, accepted: at most %zu", steps,
+                  place_config::most_steps);
   const auto counts = steps * static_cast<std::size_t>(how.experts);
   const auto given = step_loads::of(how.experts, {loads, loads + counts});
   expert_placement start;

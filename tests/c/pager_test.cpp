@@ -360,6 +360,28 @@ TEST(c_pager, rows_that_lie_apart_are_the_same_visit) {
   EXPECT_STREQ(hotset_last_error(), "a stride of 1, accepted: 0 or top_k = 2 and more");
 }
 
+TEST(c_pager, a_visit_keeps_its_rows_until_the_next_plan) {
+  const auto pager = open(options());
+  const std::vector<std::int32_t> wide{1, 2, -7, -7, 3, 4, -7, -7};
+  const std::vector<std::int32_t> other{5, 6, -7, -7, 7, 8, -7, -7};
+  const auto apart = [](const std::vector<std::int32_t>& rows) {
+    auto view = view_of(0, 0, rows);
+    view.tokens = 2;
+    view.experts_stride = 4;
+    return view;
+  };
+  auto visit = empty_visit();
+  const auto first = apart(wide);
+  ASSERT_EQ(hotset_plan(pager.get(), &first, &visit), HOTSET_OK);
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  const auto next = apart(other);
+  std::vector<std::int32_t> routed(4);
+  ASSERT_EQ(hotset_route(pager.get(), &next, routed.data()), HOTSET_OK);
+  EXPECT_THAT(routed, ElementsAre(5, 6, 7, 8));
+  const std::vector<std::int32_t> kept(visit.routed, visit.routed + visit.routed_count);
+  EXPECT_THAT(kept, ElementsAre(1, 2, 3, 4));
+}
+
 TEST(c_pager, visits_that_cannot_be_are_refused_in_words) {
   const auto pager = open(options());
   const std::vector<std::int32_t> ids{1, 2};
@@ -502,6 +524,22 @@ TEST(c_pager, a_pinned_slot_stays_and_its_reader_is_named) {
   EXPECT_TRUE(std::any_of(visit.fills, visit.fills + visit.fill_count, named));
 }
 
+// A pin of a reserved slot would be its victim's, and end at the commit.
+TEST(c_pager, a_slot_that_the_open_plan_reserves_is_pinned_after_the_commit) {
+  const auto pager = open(options(2));
+  auto visit = empty_visit();
+  ASSERT_EQ(visit_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_OK);
+  ASSERT_EQ(plan_layer(pager.get(), 0, 1, {3, 1}, visit), HOTSET_OK);
+  const auto filled = visit.fills[0].slot;
+  std::uint64_t pin = 0;
+  EXPECT_EQ(hotset_pin(pager.get(), filled, &pin), HOTSET_PLAN_OPEN);
+  EXPECT_THAT(hotset_last_error(), HasSubstr("accepted: a pin after hotset_commit"));
+  ASSERT_EQ(hotset_pin(pager.get(), visit.slots[1], &pin), HOTSET_OK) << "a hit";
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  ASSERT_EQ(hotset_pin(pager.get(), filled, &pin), HOTSET_OK);
+  EXPECT_EQ(visit_layer(pager.get(), 0, 2, {5, 6}, visit), HOTSET_NO_VICTIM);
+}
+
 TEST(c_pager, prefetches_are_planned_and_their_outcome_is_recorded) {
   const auto pager = open(options(4));
   auto visit = empty_visit();
@@ -572,6 +610,57 @@ TEST(c_pager, a_plan_names_hits_whose_copy_is_outstanding) {
   ASSERT_EQ(plan_layer(pager.get(), 0, 1, {5, 1}, visit), HOTSET_OK);
   EXPECT_EQ(visit.services[0], HOTSET_HIT);
   EXPECT_EQ(visit.late_count, 0U);
+}
+
+// Hazard 17: the visit would read a slot whose key is lost, and the policy a slot that is free.
+TEST(c_pager, a_copy_that_the_open_plan_reads_ends_after_an_abort) {
+  for (const char* const policy : {"lru", "lfu", "gate_score"}) {
+    SCOPED_TRACE(policy);
+    auto how = options(2);
+    how.eviction = policy;
+    const auto pager = open(how);
+    const std::vector<float> weights{0.5F, 0.5F};
+    const auto plan = [&](std::uint64_t step, const std::vector<std::int32_t>& ids,
+                          hotset_visit& visit) {
+      auto view = view_of(0, step, ids);
+      view.weights = weights.data();
+      return hotset_plan(pager.get(), &view, &visit);
+    };
+    auto visit = empty_visit();
+    ASSERT_EQ(plan(0, {1, 2}, visit), HOTSET_OK);
+    const auto copy = visit.fills[0];
+    ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+    ASSERT_EQ(plan(1, {1, 2}, visit), HOTSET_OK);
+    EXPECT_EQ(hotset_failed(pager.get(), copy.slot, copy.generation), HOTSET_PLAN_OPEN);
+    EXPECT_EQ(hotset_cancelled(pager.get(), copy.slot, copy.generation), HOTSET_PLAN_OPEN);
+    EXPECT_THAT(hotset_last_error(), HasSubstr("accepted: hotset_abort first"));
+    ASSERT_EQ(hotset_abort(pager.get(), nullptr, 0), HOTSET_OK);
+    ASSERT_EQ(hotset_failed(pager.get(), copy.slot, copy.generation), HOTSET_OK);
+    ASSERT_EQ(plan(1, {1, 2}, visit), HOTSET_OK);
+    EXPECT_EQ(visit.services[0], HOTSET_FILL);
+    ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+    ASSERT_EQ(plan(2, {3, 2}, visit), HOTSET_OK);
+    const auto victim = visit.fills[0];
+    EXPECT_EQ(victim.victim.expert, 1);
+    std::uint32_t generation = copy.generation + 1;
+    EXPECT_EQ(hotset_failed(pager.get(), victim.slot, generation), HOTSET_OK) << "a victim's copy";
+    EXPECT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  }
+}
+
+TEST(c_pager, a_copy_that_is_cancelled_after_the_commit_is_lost) {
+  const auto pager = open(options(4));
+  auto visit = empty_visit();
+  ASSERT_EQ(visit_layer(pager.get(), 0, 0, {1, 2}, visit), HOTSET_OK);
+  const hotset_request wanted{{0, 5}, 1, 0.9F};
+  std::size_t consumed = 0;
+  ASSERT_EQ(hotset_prefetch(pager.get(), 0, 0, &wanted, 1, 1, &visit, &consumed), HOTSET_OK);
+  const auto copy = visit.fills[0];
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  ASSERT_EQ(visit_layer(pager.get(), 0, 1, {5, 1}, visit), HOTSET_OK);
+  ASSERT_EQ(hotset_cancelled(pager.get(), copy.slot, copy.generation), HOTSET_OK);
+  ASSERT_EQ(plan_layer(pager.get(), 0, 2, {5, 1}, visit), HOTSET_OK);
+  EXPECT_EQ(visit.services[0], HOTSET_FILL) << "its bytes never came";
 }
 
 /// Fills the four slots of layer 0 with experts 1 to 4, in this order.

@@ -68,6 +68,11 @@ TEST_F(place, refuses_what_cannot_be) {
   how.start = start.data();
   EXPECT_THAT(refused(), HasSubstr("no slot holds expert 0"));
   how.start = nullptr;
+  for (const std::size_t wrapping : {std::size_t{1} << 59U, (std::size_t{1} << 59U) + 1}) {
+    EXPECT_EQ(hotset_place(&how, loads.data(), wrapping, placed.data(), placed.size()),
+              HOTSET_INVALID_ARGUMENT);
+    EXPECT_THAT(hotset_last_error(), HasSubstr("accepted: at most 1048576"));
+  }
   placed.resize(39);
   EXPECT_THAT(refused(), HasSubstr("slots = 39, accepted: 40"));
   EXPECT_EQ(hotset_place(nullptr, loads.data(), 1, placed.data(), 40), HOTSET_INVALID_ARGUMENT);
