@@ -134,6 +134,20 @@ TEST_F(map_rows_test, addresses_stay_and_a_capture_is_refused) {
   EXPECT_FALSE(failures.happened());
 }
 
+// Hazard 3: streams run without an order, and the row is uploaded on another one.
+TEST_F(map_rows_test, a_second_stream_waits_for_the_upload_of_the_first) {
+  const auto other = stream::create(api, 0).value();
+  host.map.place_and_publish({0_layer, 0_expert}, 4_slot);
+  update(0_layer, 1_layer);
+  const auto before = copies();
+  ASSERT_EQ(device->update(host, 0_layer, other), error_code::success);
+  EXPECT_EQ(copies(), before) << "nothing is new";
+  slot_id seen = no_slot;
+  api.launch(other.handle(), [&] { seen = device->row(0_layer)[0]; });
+  EXPECT_EQ(api.synchronize_stream(other.handle()), error_code::success);
+  EXPECT_EQ(seen, 4_slot);
+}
+
 // Hazard 17: a failed call or copy counts as a success.
 TEST_F(map_rows_test, a_failed_call_is_reported) {
   for (const auto* const name : {"cudaMemcpyAsync", "cudaEventRecord", "cudaStreamIsCapturing"}) {

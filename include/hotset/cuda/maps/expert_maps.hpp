@@ -36,7 +36,7 @@ class expert_maps {
   }
 
   /// Kernels enqueued to `reader` after this call read the registry's current maps. Call it before a step's first
-  /// launch. It does nothing if the version is unchanged. Errors: those of device_rows::update.
+  /// launch. It does nothing if the version is unchanged. Pre and errors: those of device_rows::update.
   template <class Registry>
   error_code update(const Registry& registry, const stream& reader) noexcept {
     struct all_maps {

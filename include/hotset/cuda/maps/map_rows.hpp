@@ -64,6 +64,8 @@ class device_rows {
   /// that holds them all. Does nothing if no row changed. A visit needs its own layer's row; a captured step needs
   /// all rows. `Source` has row(layer) and row_version(layer), like slot_cache and pager. Blocks while the device
   /// lags a whole ring behind.
+  /// A stream that did not upload the last rows waits for them. Pre: kernels of other streams that read a changed row
+  /// have ended, or `reader` waits for them: an upload waits for its own stream alone.
   /// Errors: stream_capture_unsupported (call it before a graph is replayed, not inside a capture); those of the
   /// runtime.
   template <class Source>
@@ -72,10 +74,15 @@ class device_rows {
     const auto is_old = [&](layer_id l) { return source.row_version(l) != uploaded_[l]; };
     while (first < last && !is_old(first)) ++first;
     while (first < last && !is_old(last - 1)) last = last - 1;
-    if (first == last) return error_code::success;
+    const bool waits = uploader_ != reader.handle() && !underway_.empty() &&
+                       events_.poll(underway_.back().passed) == transfer_state::pending;
+    if (first == last && !waits) return error_code::success;
     if (const auto bad = refuse_capture(api_, reader.handle(), failures_);
         bad != error_code::success)
       return bad;
+    if (waits && !events_.fence(reader.handle(), underway_.back().passed))
+      return failures_.first().code;
+    if (first == last) return error_code::success;
     auto* const staged = take_rows(static_cast<std::size_t>(last - first));
     for (auto l = first; l < last; ++l)
       std::ranges::copy(source.row(l), staged + static_cast<std::size_t>(l - first) * experts_);
@@ -148,6 +155,7 @@ class device_rows {
     HOTSET_ASSERT(passed != no_ticket);
     events_.record(passed, reader.handle());
     underway_.push_back({next_row_, rows, passed});
+    uploader_ = reader.handle();
     next_row_ += rows;
     return !failures_.happened();
   }
@@ -158,6 +166,7 @@ class device_rows {
   pinned_buffer ring_;
   event_ring events_;
   sticky_failure& failures_;
+  stream_handle uploader_{};               ///< stream of the last upload
   per_layer<std::uint64_t> uploaded_;      ///< [layers] version of the last upload
   std::vector<upload_underway> underway_;  ///< oldest first
   std::size_t next_row_ = 0;               ///< position in the ring
