@@ -106,6 +106,25 @@ TEST(trace_recorder, a_layer_may_have_rows_for_some_tokens_of_the_step) {
   EXPECT_EQ(taken.weights[taken.index(2, 1_layer)], .75F);
 }
 
+TEST(trace_recorder, the_later_call_for_a_layer_counts_as_a_whole) {
+  const auto trace = trace_samples::full_trace();
+  const visit_sequence visits(trace);
+  visit_gather gather(trace, visits);
+  auto recorder = trace_recorder::create(config_of(trace, 8)).value();
+  ASSERT_EQ(recorder.begin_step(0, request_class::prefill, 2), status::ok);
+  ASSERT_EQ(recorder.record(gather[0]), status::ok);
+  auto plain = gather[0];
+  plain.weights = plain.logits = plain.probabilities = plain.hidden = {};
+  ASSERT_EQ(recorder.record(plain), status::ok);
+  ASSERT_EQ(recorder.end_step(), status::ok);
+  const auto taken = recorder.take();
+  EXPECT_THAT(taken.weights, testing::Each(0.0F));
+  EXPECT_THAT(taken.logits, testing::Each(0.0F));
+  for (std::size_t i = 0; i < taken.probabilities.size(); ++i)
+    EXPECT_EQ(taken.probabilities[i], 0.0F);
+  for (std::size_t i = 0; i < taken.hidden.size(); ++i) EXPECT_EQ(taken.hidden[i], 0.0F);
+}
+
 TEST(trace_recorder, a_step_that_does_not_fit_is_omitted_as_a_whole) {
   auto recorder = trace_recorder::create(config_of(trace_samples::full_trace(), 3)).value();
   ASSERT_EQ(recorder.begin_step(0, request_class::decode, 2), status::ok);

@@ -99,7 +99,10 @@ class trace_recorder {
   status record(const routing_view& view) noexcept {
     if (!open_) return status::invalid_argument;
     if (!lengths_agree(view, step_tokens_)) return status::invalid_visit;
-    for (std::size_t t = 0; t < step_tokens_; ++t) store_row(view, t, t);
+    for (std::size_t t = 0; t < step_tokens_; ++t) {
+      clear(at(view.layer, t), 1);
+      store_row(view, t, t);
+    }
     return status::ok;
   }
   /// Stores a layer that has rows for only some of the step's tokens, such as the last layer if an engine needs few
