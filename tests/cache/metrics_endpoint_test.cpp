@@ -139,6 +139,27 @@ TEST(metrics_endpoint, invalid_addresses_are_refused) {
   EXPECT_THAT(refusal_of("192.0.2.1:80"), HasSubstr("accepted: an address of this machine"));
 }
 
+// A worker process that was forked holds copies of all descriptors.
+TEST(metrics_endpoint, ends_and_frees_its_port_although_a_forked_process_lives) {
+  auto first = endpoint();
+  const auto address = first->address();
+  std::array<int, 2> life{};
+  ASSERT_EQ(::pipe(life.data()), 0);
+  const auto child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::close(life[1]);
+    char end = 0;
+    ::_exit(static_cast<int>(::read(life[0], &end, 1)));  // until the parent has ended the endpoint
+  }
+  ::close(life[0]);
+  first.reset();
+  EXPECT_THAT(answer(*endpoint(address), "GET /metrics HTTP/1.1\r\n\r\n"),
+              EndsWith("a_metric 1\n"));
+  ::close(life[1]);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
 TEST(metrics_endpoint, is_free_again_after_its_end) {
   auto first = endpoint();
   const auto address = first->address();

@@ -225,7 +225,9 @@ class metrics_endpoint {
   metrics_endpoint& operator=(const metrics_endpoint&) = delete;
   /// Ends after the running answer, at most three seconds later.
   ~metrics_endpoint() {
-    wake_[1] = detail::descriptor();  // the thread sees the end of the pipe
+    // Not by the end of the pipe: a forked process may hold it open, and the port as well.
+    (void)!::write(wake_[1].number(), "", 1);
+    (void)::shutdown(socket_.number(), SHUT_RDWR);
     for (auto& thread : thread_) thread.join();
   }
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "host_mappings.hpp"
 
@@ -57,6 +58,20 @@ TEST_F(host_virtual_memory_pages, a_blocks_memory_lives_from_creation_to_destruc
   EXPECT_EQ(memory_file_bytes(), unit);
   EXPECT_EQ(memory.destroy_block(second), ok);
   EXPECT_EQ(memory_file_bytes(), 0U);
+}
+
+// A forked process would otherwise write the pages of its parent.
+TEST_F(host_virtual_memory_pages, a_forked_process_has_none_of_the_pages) {
+  const auto range = reserve(2);
+  ASSERT_EQ(memory.map(range, 0, block()), ok);
+  range[0] = std::byte{1};
+  const auto child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(is_readable(range.data()) ? 1 : 0);
+  int ended = 0;
+  ASSERT_EQ(::waitpid(child, &ended, 0), child);
+  EXPECT_EQ(ended, 0);
+  EXPECT_EQ(range[0], std::byte{1});
 }
 
 TEST_F(host_virtual_memory_pages, a_new_block_holds_zeros_whatever_was_there_before) {

@@ -92,7 +92,10 @@ class host_virtual_memory {
       const auto* const mapped =
           ::mmap(range.data() + offset, block.bytes, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_FIXED | at_once, file_, static_cast<off_t>(place));
-      return mapped == MAP_FAILED ? why() : memory_status::ok;
+      if (mapped == MAP_FAILED) return why();
+      // A forked process would share the pages: its copies would overwrite the experts of this one.
+      (void)::madvise(range.data() + offset, block.bytes, MADV_DONTFORK);
+      return memory_status::ok;
     });
   }
   memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
