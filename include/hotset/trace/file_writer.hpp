@@ -132,6 +132,7 @@ class file_writer {
   /// Moves the bytes to the disk: a file that finish() completes then survives a crash of the machine.
   void sync() {
     flush();
+    is_synced_ = true;
     if (!code_ && !temporary_.empty() && ::fsync(file_) != 0) fail("cannot be written", errno);
   }
   /// Completes the file. Returns the first error since the start, or nothing if the file is in place. Pre: called
@@ -263,6 +264,16 @@ class file_writer {
     if (::rename(temporary_.c_str(), target_.c_str()) != 0)
       return fail("cannot be put in its place", errno);
     forget();
+    if (is_synced_) sync_folder();
+  }
+  /// Moves the new name to the disk. Not every file system can: what it refuses is no error.
+  void sync_folder() const {
+    const auto folder =
+        target_.has_parent_path() ? target_.parent_path() : std::filesystem::path(".");
+    const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (opened < 0) return;
+    (void)::fsync(opened);
+    ::close(opened);
   }
   void abandon() {
     if (file_ >= 0) ::close(std::exchange(file_, -1));
@@ -277,6 +288,7 @@ class file_writer {
   std::string temporary_;  ///< empty: there is none
   void* entry_ = nullptr;
   int file_ = -1;
+  bool is_synced_ = false;  ///< sync() was called
   std::vector<char> buffer_;
   std::uint64_t wanted_ = 0, written_ = 0;
   const char* what_ = "";
