@@ -40,7 +40,7 @@ constexpr const char* footer = R"(Examples:
   hotset import routes.csv routes.trace --as prefill:512
   source <(hotset completion bash)
 
-Studies that train or tabulate are commands of the Python package: python3 -m hotset coactivation, diff, select-experts, train-gate, working-set.
+Studies that train or tabulate are commands of the Python package: python3 -m hotset coactivation, convert, diff, select-experts, train-gate, working-set.
 A file called - is standard input or standard output; ./- is a file of that name.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
