@@ -115,6 +115,9 @@ class PagedLayer(Uncopied):
                         f"accepted: page(..., device={str(states.device)!r})"
                     )
 
+            if states.is_cuda:
+                self.of.follow(torch.cuda.current_stream(states.device))
+
             def run() -> torch.Tensor:
                 self.of.begin(self.number)
                 if self.layer.takes_all:

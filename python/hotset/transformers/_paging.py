@@ -132,6 +132,7 @@ class Paging(Uncopied):
             share = bytes_of(budget) // len(bytes_each) // (1 if scope == "shared" else len(layers))
             slots, budget = [share // each for each in bytes_each], None
         self.lock = threading.Lock()  # held while a layer runs: another thread would take its slots
+        self.stream: Any = None  # of the last call on a GPU
         self.step = 0
         self._last = -1
         self.top_k = top_k_of(model)
@@ -181,6 +182,13 @@ class Paging(Uncopied):
         if not routes:
             return own, None
         return own, Rerouting(number, own, later[0] if later and looks_ahead else None, self)
+
+    def follow(self, stream: Any) -> None:
+        """Makes a stream wait for the stream of the last call, whose kernels may still read the
+        slots. Called with the lock held."""
+        if self.stream is not None and stream != self.stream:
+            stream.wait_stream(self.stream)
+        self.stream = stream
 
     def begin(self, layer: int) -> None:
         """Called when a layer runs: begins a new step unless the layer follows the last one."""

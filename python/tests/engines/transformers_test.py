@@ -475,6 +475,20 @@ def test_threads_that_call_a_paged_model_together_get_its_answers():
             assert [same(found, plain) for found in in_threads(3, lambda: outputs(model))] == 3 * [True]
 
 
+def test_a_stream_waits_for_the_one_whose_kernels_may_read_the_slots():
+    waits = []
+
+    class Stream:
+        def wait_stream(self, other):
+            waits.append((self, other))
+
+    first, second = Stream(), Stream()
+    with ht.page(build("Mixtral"), slots=4) as paged:
+        for stream in (first, first, second, second, first):
+            paged.follow(stream)
+    assert waits == [(second, first), (first, second)]
+
+
 def test_another_thread_is_refused_while_a_model_is_recorded():
     model = build("Mixtral")
     refused = []
