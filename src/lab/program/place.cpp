@@ -142,8 +142,11 @@ std::string to_text(const place_options& options, const lab::step_sample& placed
                          (placed.experts() + options.redundant) / options.ranks, placed.steps());
   out += options.score.empty()
              ? "scored on the same steps; later traffic is worse: --score LATER_TRACE\n"
-             : fmt::format("scored on {} steps of {}\n", scored.steps(),
-                           printable(options.score.front().filename().string(), 60));
+             : fmt::format("scored on {} steps of {}{}\n", scored.steps(),
+                           printable(options.score.front().filename().string(), 60),
+                           options.score.size() == 1
+                               ? ""
+                               : fmt::format(" and {} more", options.score.size() - 1));
   out += lab::to_table(place_columns, rows, {.width = lab::output_width(), .columns = {}});
   return out +
          "excess: how much longer a step lasts than a balanced one, because of its fullest rank; "

@@ -72,6 +72,9 @@ TEST_F(place, moves_fewer_experts_than_packing_anew) {
   EXPECT_EQ(next["scored_on"], "later");
   EXPECT_LT(next["placements"][2]["moved"], next["placements"][1]["moved"]);
   EXPECT_LT(next["placements"][2]["excess"], next["placements"][0]["excess"]);
+  EXPECT_THAT(
+      out_of(std::string("place b.trace --from p.json --score a.trace --score b.trace") + ranks),
+      HasSubstr("of a.trace and 1 more\n"));
 }
 
 TEST_F(place, sends_tokens_to_fewer_ranks_for_a_price) {
