@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <numeric>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "hotset/planning/curve/curve_recorder.hpp"
 #include "hotset/trace/visit_sequence.hpp"
@@ -54,6 +58,17 @@ expert_curves uniform_curves(const plan_request& request, const plan_request& wh
   return out;
 }
 
+/// Rows that decode; all, if none does.
+std::vector<std::size_t> decoded_rows(const routing_trace& trace) {
+  std::vector<std::size_t> rows;
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    if (trace.kind[t] != request_class::prefill) rows.push_back(t);
+  if (!rows.empty()) return rows;
+  rows.resize(trace.tokens());
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  return rows;
+}
+
 }  // namespace
 
 double used_share(const geometry& experts, double tokens) noexcept {
@@ -69,6 +84,39 @@ std::uint64_t steps_of(const routing_trace& trace) {
 }
 bool routes_nothing(const routing_trace& trace) {
   return std::ranges::all_of(trace.ids, [](expert_id id) { return id < 0; });
+}
+
+double decode_width(const routing_trace& trace) {
+  const auto rows = decoded_rows(trace);
+  std::size_t steps = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (i == 0 || trace.step[rows[i]] != trace.step[rows[i - 1]]) ++steps;
+  return steps == 0 ? 0 : static_cast<double>(rows.size()) / static_cast<double>(steps);
+}
+
+routing_trace side_by_side(const routing_trace& trace, std::uint64_t sessions) {
+  auto rows = decoded_rows(trace);
+  const auto length = rows.size() / sessions;
+  if (length == 0)
+    throw usage_error(fmt::format(
+        "the trace has {} decoded tokens; accepted: one or more for each session, of which there "
+        "are {}",
+        rows.size(), sessions));
+  std::ranges::stable_sort(rows, {}, [&](std::size_t t) { return trace.sequence[t]; });
+  routing_trace out;
+  out.layers = trace.layers;
+  out.experts = trace.experts;
+  out.top_k = trace.top_k;
+  for (std::uint32_t step = 0; step < length; ++step)
+    for (std::uint32_t s = 0; s < sessions; ++s) {
+      const auto row = rows[s * length + step];
+      const auto first = trace.ids.begin() + static_cast<std::ptrdiff_t>(trace.index(row, {}));
+      out.step.push_back(step);
+      out.sequence.push_back(s);
+      out.ids.insert(out.ids.end(), first, first + std::ptrdiff_t{trace.layers} * trace.top_k);
+    }
+  out.kind.assign(out.tokens(), request_class::decode);
+  return out;
 }
 
 expert_curves recorded_curves(const routing_trace& trace, const geometry& model) {

@@ -31,6 +31,13 @@ struct expert_curves {
 [[nodiscard]] std::uint64_t steps_of(const routing_trace& trace);
 [[nodiscard]] bool routes_nothing(const routing_trace& trace);
 
+/// Tokens of a step that decodes, on average; of all steps, if none does.
+[[nodiscard]] double decode_width(const routing_trace& trace);
+/// Puts decoded tokens into steps of so many sessions. Sequences are joined and cut into as many stretches of equal
+/// length, one a session, so that a session goes on where its last step was. A rest of fewer tokens than sessions is
+/// left out. Errors: usage_error for fewer tokens than sessions.
+[[nodiscard]] routing_trace side_by_side(const routing_trace& trace, std::uint64_t sessions);
+
 /// Errors: usage_error for a trace that makes no visits.
 [[nodiscard]] expert_curves recorded_curves(const routing_trace& trace, const geometry& model);
 /// Curves of a device's trace, else of uniform routing by all sessions of `whole`.

@@ -460,6 +460,23 @@ void add_notes(const plan_request& request, const expert_curves& curves, memory_
         "last byte spills");
 }
 
+/// Says how the trace's steps differ from the load's; nothing: they do not. width: of its own, in tokens.
+std::string steps_note(const plan_request& request, double width) {
+  if (request.routing == nullptr) return "";
+  const auto sessions = static_cast<double>(request.concurrency);
+  if (width < sessions)
+    return fmt::format(
+        "the trace's steps have {:.3g} token{}: its decoded tokens are cut into {} stretches, one "
+        "a session, which makes {} steps",
+        width, width == 1 ? "" : "s", request.concurrency, steps_of(*request.routing));
+  return width > sessions
+             ? fmt::format(
+                   "the trace's steps have {:.3g} tokens, and those of the load {}: fewer "
+                   "experts are used, and rates are higher, than predicted",
+                   width, request.concurrency)
+             : "";
+}
+
 /// Spends bytes that save nothing: makes all experts resident if possible, else gives them to KV.
 void spend_the_rest(std::uint64_t budget_bytes, memory_plan& plan) {
   const auto all = plan.device.model.all_expert_bytes();
@@ -631,11 +648,18 @@ const engine_setting* memory_plan::recommended() const noexcept {
   return fastest == settings.end() ? nullptr : &*fastest;
 }
 
-memory_plan make_plan(const plan_request& request) {
-  check(request);
+memory_plan make_plan(const plan_request& asked) {
+  check(asked);
+  auto request = asked;
+  std::optional<routing_trace> regrouped;
+  const auto width = asked.routing != nullptr ? decode_width(*asked.routing) : 0;
+  if (asked.routing != nullptr && width < static_cast<double>(asked.concurrency))
+    request.routing = &regrouped.emplace(side_by_side(*asked.routing, asked.concurrency));
   auto plan = request.devices == 1 ? plan_of(request, request) : plan_of_several(request);
   plan.curves = request.devices == 1 ? plan.curves_of_device : curves_of(request, request);
+  if (auto note = steps_note(request, width); !note.empty()) plan.notes.push_back(std::move(note));
   add_settings(plan);
+  plan.request.routing = asked.routing;
   return plan;
 }
 

@@ -85,6 +85,7 @@ TEST(device_share, experts_are_on_one_device_with_the_misses_of_a_replay) {
       const auto trace = trace_of(seed);
       auto request = small(devices, lab::device_split::expert,
                            500 + (4 + devices - 1) / devices * 1280 + 13'500);
+      request.concurrency = 1;  // as in a step of the trace
       request.routing = &trace;
       const auto plan = lab::make_plan(request);
       ASSERT_EQ(plan.devices.size(), devices);
@@ -107,7 +108,7 @@ TEST(device_share, experts_are_on_one_device_with_the_misses_of_a_replay) {
 }
 
 TEST(device_share, a_part_of_every_expert_is_a_model_of_smaller_experts) {
-  const auto trace = trace_of(7);
+  const auto trace = lab::side_by_side(trace_of(7), 4);
   for (const std::uint32_t devices : {2U, 3U, 8U}) {
     auto request = small(devices, lab::device_split::tensor, 11'000);
     request.routing = &trace;

@@ -279,7 +279,9 @@ std::uint64_t measured_misses(const routing_trace& trace,
 TEST(plan, predicts_the_misses_of_replay) {
   const auto trace = small_trace();
   for (const std::uint64_t device : {5'600U, 8'000U, 12'000U}) {
-    const auto plan = planned(small(device), trace);
+    auto request = small(device);
+    request.concurrency = 1;
+    const auto plan = planned(request, trace);
     const auto run =
         support::one_run(trace, {.scope = "per-layer", .slots = std::to_string(plan.split.cap)});
     const auto steps = 200.0;
@@ -326,6 +328,7 @@ bool expect_no_more_misses(std::uint64_t most_tokens, std::uint64_t seed) {
   request.model.experts = {.layers = 4, .experts = 12, .top_k = 2, .expert_bytes = {1000}};
   if (seed % 3 == 0) request.model.experts.expert_bytes = {500, 1000, 2000, 700};
   request.device_bytes += request.model.expert_slot_bytes();
+  request.concurrency = 1;
   request.routing = &trace;
   const auto plan = lab::make_plan(request);
   const auto& quotas = plan.quotas.quotas;
@@ -506,6 +509,57 @@ TEST(plan, a_model_without_kv_has_experts_alone) {
   EXPECT_EQ(plan.binds, binding::budget);
   EXPECT_THAT(plan.notes, testing::Contains(HasSubstr("keeps no KV cache")));
   EXPECT_EQ(plan.alternatives.size(), 4U);
+}
+
+/// Uniform routing, a token a step.
+routing_trace uniform_trace(std::size_t steps) {
+  return support::random_trace(
+      7, {.layers = 4, .experts = 32, .top_k = 4, .steps = steps, .skewed = false});
+}
+lab::plan_request several_sessions(std::uint64_t sessions) {
+  auto request = small(100'000);
+  request.model.experts = {.layers = 4, .experts = 32, .top_k = 4, .expert_bytes = {1000}};
+  request.concurrency = sessions;
+  return request;
+}
+// Experts of a step are those of all its sessions, also if a trace has one token a step.
+TEST(plan, a_step_of_a_trace_has_a_token_of_each_session) {
+  for (const std::uint64_t sessions : {2U, 8U, 16U}) {
+    const auto request = several_sessions(sessions);
+    const auto without = lab::make_plan(request);
+    const auto plan = planned(request, uniform_trace(1600));
+    EXPECT_NEAR(plan.curves.used[0], without.curves.used[0], 0.03 * without.curves.used[0]);
+    EXPECT_THAT(plan.notes,
+                testing::Contains(HasSubstr(std::to_string(1600 / sessions) + " steps")));
+  }
+}
+TEST(plan, a_trace_keeps_steps_of_as_many_tokens) {
+  const auto one = planned(several_sessions(1), uniform_trace(100));
+  EXPECT_DOUBLE_EQ(one.curves.used[0], 4);
+  EXPECT_THAT(one.notes, testing::Not(testing::Contains(HasSubstr("the trace's steps"))));
+  auto wide = uniform_trace(100);
+  for (std::size_t t = 0; t < wide.tokens(); ++t) wide.step[t] /= 4;
+  EXPECT_THAT(planned(several_sessions(2), wide).notes,
+              testing::Contains(HasSubstr("have 4 tokens, and those of the load 2")));
+}
+TEST(plan, a_session_goes_on_where_its_last_step_was) {
+  auto trace = uniform_trace(7);
+  trace.kind[0] = request_class::prefill;
+  trace.sequence = {0, 1, 0, 1, 0, 1, 0};  // decoded: rows 2, 4, 6, then 1, 3, 5
+  const auto two = lab::side_by_side(trace, 2);
+  EXPECT_THAT(two.step, testing::ElementsAre(0, 0, 1, 1, 2, 2));
+  EXPECT_THAT(two.sequence, testing::ElementsAre(0, 1, 0, 1, 0, 1));
+  const std::vector<std::size_t> rows = {2, 1, 4, 3, 6, 5};
+  for (std::size_t t = 0; t < rows.size(); ++t)
+    EXPECT_TRUE(std::ranges::equal(two.ids_of(t, layer_id{3}), trace.ids_of(rows[t], layer_id{3})));
+}
+TEST(plan, refuses_a_trace_of_fewer_tokens_than_sessions) {
+  try {
+    (void)planned(several_sessions(8), uniform_trace(7));
+    FAIL();
+  } catch (const lab::usage_error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("7 decoded tokens; accepted: one or more for each session"));
+  }
 }
 
 // WiSP, section 4: half of the top-8 is new in each step. This does not hold for layers that repeat their experts.
