@@ -711,12 +711,15 @@ class config_reader {
     note_state(shape_.kernel - 1);
   }
   void note_state(std::uint64_t convolution) {
+    std::optional<std::string> said;
     for (const auto* key : {"mamba_ssm_cache_dtype", "mamba_ssm_dtype"})
-      if (keys_.text(key) == "float32") shape_.state_dtype_bytes = 4;
-    shape_.notes.push_back(fmt::format(
-        "recurrent state in {}, with a convolution state of {} (as vLLM keeps it)",
-        shape_.state_dtype_bytes == 4 ? "float32, as its config says" : "the model's dtype",
-        convolution));
+      if (!said) said = keys_.text(key);
+    const bool is_kda = recurrence_ == mixer_kind::delta && shape_.delta && shape_.delta->is_kda;
+    if (said == "float32" || is_kda || (!said && has(state_in_f32))) shape_.state_dtype_bytes = 4;
+    shape_.notes.push_back(
+        fmt::format("recurrent state in {}{}, with a convolution state of {} (as vLLM keeps it)",
+                    shape_.state_dtype_bytes == 4 ? "float32" : "the model's dtype",
+                    said == "float32" ? ", as its config says" : "", convolution));
   }
 
   /// `is_said`: the config says which layers have a window.

@@ -57,7 +57,7 @@ constexpr auto families = std::to_array<hf_family>({
     {"minimax_m1 minimax_text_01", set_of(mlp_wide, lightning)},
     {"minimax_m2", set_of(correction_bias, router_in_f32, mlp_wide), whole},
     {"minimax_m3 minimax_m3_vl", corrected | wide_mlps, per_head},
-    {"nemotron_h", set_of(correction_bias, ungated_mlps)},
+    {"nemotron_h", set_of(correction_bias, ungated_mlps, state_in_f32)},
     {"bailing_moe_linear", set_of(lightning)},
     {"bailing_hybrid", set_of(correction_bias, head_gates, lightning)},
 });

@@ -35,7 +35,7 @@ constexpr std::string_view presets = R"json([
 "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
 "full_attention_interval": 4}],
 ["qwen3.5-35b-a3b", "qwen3-next-80b-a3b", [0, 40, 248320, 0, 0, 0, 256, 8],
-{"model_type": "qwen3_5_moe_text", "mtp_num_hidden_layers": 1}],
+{"model_type": "qwen3_5_moe_text", "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1}],
 ["qwen3.6-35b-a3b", "qwen3.5-35b-a3b", []],
 ["qwen3.5-122b-a10b", "qwen3.5-35b-a3b", [3072, 48, 0, 32, 0, 0, 0, 0, 1024],
 {"shared_expert_intermediate_size": 1024, "linear_num_value_heads": 64}],

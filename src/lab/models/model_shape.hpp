@@ -162,6 +162,7 @@ enum class trait : std::uint8_t {
   weightless_norms,  ///< of queries and keys
   dense_beside,      ///< each layer has a dense MLP beside its experts
   double_layers,     ///< two attentions and two dense MLPs a layer
+  state_in_f32,      ///< recurrent states, unless a key gives their dtype
   lightning,         ///< recurrent layers without keys of their own have lightning attention
 };
 using trait_set = std::uint32_t;

@@ -214,9 +214,12 @@ TEST_F(hf_configs, states_may_be_in_float32) {
   wide["mamba_ssm_dtype"] = "float32";
   EXPECT_THAT(told(describe(wide.dump())), HasSubstr("state 2360;"));
   EXPECT_THAT(told(describe(wide.dump())), HasSubstr("recurrent state in float32"));
-  // Kimi Delta Attention in five: two heads of 4 x 4, and three of 24.
+  // Kimi Delta Attention in five: two heads of 4 x 4 in float32, as vLLM has it, and three of 24.
   expect_each(R"(
-{"linear_attn_config": {"num_heads": 2, "head_dim": 4, "short_conv_kernel_size": 4, "full_attn_layers": [1]}} => cache 1 x 64; state 1040;)");
+{"linear_attn_config": {"num_heads": 2, "head_dim": 4, "short_conv_kernel_size": 4, "full_attn_layers": [1]}} => cache 1 x 64; state 1360; | recurrent state in float32, with a convolution
+Nemotron-H's is in float32, too, unless its config says otherwise:
+{"model_type": "nemotron_h", "hybrid_override_pattern": "MEM*E-", "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 2, "n_groups": 1, "conv_kernel": 4} => state 944; | recurrent state in float32, with a convolution
+{"model_type": "nemotron_h", "mamba_ssm_cache_dtype": "bfloat16", "hybrid_override_pattern": "MEM*E-", "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 2, "n_groups": 1, "conv_kernel": 4} => state 688; | recurrent state in the model's dtype)");
 }
 
 TEST_F(hf_configs, formats_by_module_and_of_experts) {

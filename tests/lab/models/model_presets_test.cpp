@@ -86,6 +86,17 @@ constexpr published_model published[] = {
     {"trinity-mini", 26.1e9, 8 * 2 * 4 * 128 * 2},
 };
 
+// vLLM takes Qwen3.5's mamba_ssm_dtype, and float32 for Kimi's and Nemotron's states.
+TEST(model_presets, states_have_the_dtype_that_vllm_keeps) {
+  const auto state = [](const char* name) {
+    return lab::describe_model(name).memory.state_bytes_per_sequence;
+  };
+  EXPECT_EQ(state("qwen3-next-80b-a3b"), 36 * (32 * 128 * 128 * 2 + 3 * 8192 * 2));
+  EXPECT_EQ(state("qwen3.5-35b-a3b"), 30 * (32 * 128 * 128 * 4 + 3 * 8192 * 2));
+  EXPECT_EQ(state("kimi-linear-48b-a3b"), 20 * (32 * 128 * 128 * 4 + 3 * 3 * 4096 * 2));
+  EXPECT_EQ(state("nemotron-3-nano-30b-a3b"), 23 * (64 * 64 * 128 * 4 + 3 * 6144 * 2));
+}
+
 TEST(published_models, have_the_parameters_and_the_cache_of_their_presets) {
   for (const auto& [name, parameters, kv] : published) {
     const auto out = lab::describe_model(name);
