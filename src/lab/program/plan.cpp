@@ -184,9 +184,6 @@ std::vector<std::string> take_model(const plan_options& options, const std::stri
   return std::move(described.notes);
 }
 
-/// The device's part of unified memory.
-std::uint64_t unified_part(std::uint64_t host_bytes) { return host_bytes / 4 * 3; }
-
 /// Speeds of a card or of this machine, then those by option, and the memory that they leave open.
 void take_machine(const plan_options& options, lab::plan_request& request,
                   std::vector<std::string>& notes) {
@@ -234,7 +231,7 @@ void take_machine(const plan_options& options, lab::plan_request& request,
     s.device_flops = s.host_flops;
     request.cost.seconds_per_byte = 1 / s.disk_bandwidth;  // a miss reads the disk
   } else if (request.is_unified && request.device_bytes == 0) {
-    request.device_bytes = unified_part(request.host_bytes);
+    request.device_bytes = lab::unified_part(request.host_bytes);
   }
 }
 
@@ -248,7 +245,8 @@ std::string least_host_ram(const plan_options& options, const lab::memory_plan& 
   if (!r.is_unified || options.request.device_bytes > 0) return text;
   // The device grows, too, by whole layers.
   r.host_bytes = lab::read_size(text);
-  r.device_bytes = unified_part(r.host_bytes);
+  r.device_bytes = lab::unified_part(r.host_bytes);
+  choose_batch(options, r);
   const auto larger = lab::make_plan(r);
   return larger.recommended()->disk_bytes == 0 ? text : least_host_ram(options, larger);
 }

@@ -186,12 +186,13 @@ void need_memory(const memory_plan& plan) {
   offer(most_that_fits(request, &plan_request::concurrency), "of --concurrency");
   throw infeasible_error(fmt::format(
       "{} of {} for {}: {} always resident, {} reserved, {} for the KV cache of {} session{} of {} "
-      "tokens; accepted: {}{}",
+      "tokens; accepted: {}{}{}",
       device.devices > 1 ? fmt::format("each of {} devices", device.devices) : "a device",
       size_text(device.device_bytes), printable(device.model.name),
       size_text(device.model.resident_bytes), size_text(device.reserve_bytes),
       size_text(needed - sum_of({device.model.resident_bytes, device.reserve_bytes})),
-      device.concurrency, device.concurrency == 1 ? "" : "s", device.context, at_least_text(needed),
+      device.concurrency, device.concurrency == 1 ? "" : "s", device.context,
+      request.is_part_of_host() ? "--host-ram " : "", at_least_text(request.least_memory(needed)),
       others));
 }
 

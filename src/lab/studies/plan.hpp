@@ -45,6 +45,11 @@ enum class device_split : std::uint8_t {
   return s == device_split::expert ? "expert" : "tensor";
 }
 
+/// The device's part of unified memory.
+[[nodiscard]] constexpr std::uint64_t unified_part(std::uint64_t host_bytes) noexcept {
+  return host_bytes / 4 * 3;
+}
+
 /// The model, the device, the load and the known routing.
 struct plan_request {
   memory_model model{};
@@ -87,6 +92,15 @@ struct plan_request {
   [[nodiscard]] std::uint64_t least_host_bytes(std::uint64_t bytes) const noexcept {
     const auto used = bytes + bytes_in_host();
     return used + used / 9 + 1;
+  }
+  /// Smallest memory that the user names for a device of so many bytes.
+  [[nodiscard]] std::uint64_t least_memory(std::uint64_t bytes) const noexcept {
+    if (!has_card) return least_host_bytes(bytes);
+    return is_part_of_host() ? (bytes + 2) / 3 * 4 : bytes;
+  }
+  /// Whether the host's memory alone gives the device's.
+  [[nodiscard]] bool is_part_of_host() const noexcept {
+    return !has_card || (is_unified && device_bytes == unified_part(host_bytes));
   }
   /// Bytes of the device that are the host's.
   [[nodiscard]] std::uint64_t bytes_in_host() const noexcept {

@@ -209,6 +209,34 @@ TEST_F(plan_command, plans_unified_memory_and_no_card) {
   refused(plan + "--unified --host-ram 32GiB --devices 2", 2, {"one device"});
 }
 
+// Given back, the memory that a refusal names is enough.
+TEST_F(plan_command, a_refusal_names_host_memory_where_the_host_gives_it) {
+  for (const std::string plan :
+       {"plan --model kimi-k2 --gpu none --host-ram ",
+        "plan --model gpt-oss-120b --gpu none --host-ram ",
+        "plan --model gpt-oss-120b --unified --host-ram ",
+        "plan --model qwen3-30b-a3b --context 40000 --unified --host-ram "}) {
+    const auto told = run(plan + "2GiB");
+    EXPECT_EQ(told.code, 3) << told.err;
+    const std::string before = "accepted: --host-ram ";
+    const auto at = told.err.find(before);
+    ASSERT_NE(at, std::string::npos) << told.err;
+    const auto size = told.err.substr(at + before.size());
+    EXPECT_EQ(run(plan + size.substr(0, size.find(' '))).code, 0) << told.err;
+  }
+}
+
+// A larger device may take larger batches, which reserve more of it.
+TEST_F(plan_command, unified_memory_that_is_advised_holds_all_experts) {
+  for (const std::string plan : {"plan --model gpt-oss-120b --json --unified --host-ram ",
+                                 "plan --model gemma-4-26b-a4b --json --unified --host-ram "}) {
+    const auto advice = json_of(plan + "8GiB")["advice"].get<std::string>();
+    ASSERT_TRUE(advice.starts_with("--host-ram ")) << advice;
+    const auto size = advice.substr(11, advice.find_first_of(",:") - 11);
+    EXPECT_TRUE(json_of(plan + size)["advice"].is_null()) << advice;
+  }
+}
+
 TEST_F(plan_command, reads_names_as_people_write_them) {
   const std::string vram = " --vram 24GiB --engine llama.cpp";
   EXPECT_EQ(out_of("plan --model Qwen/Qwen3-30B-A3B" + vram),
