@@ -457,9 +457,27 @@ class config_reader {
       a.kv_heads = own.any(kv_head_keys).value_or(a.kv_heads);
     }
     if (own_heads_) a.heads = (*own_heads_)[number];
+    if (const auto* const entry = own_entries_[number]) {
+      const config_keys own(*entry, *entry, keys_.file(), "per_layer_config.");
+      a.heads = own.number("num_attention_heads").value_or(a.heads);
+      a.kv_heads = own.number("num_key_value_heads").value_or(a.kv_heads);
+      if (const auto dim = own.number("head_dim")) a.head_dim = a.value_dim = *dim;
+      a.key_is_value = !is_windowed && keys_.flag("attention_k_eq_v", false);
+    }
     a.has_sinks = keys_.flag(
         is_windowed ? "add_swa_attention_sink_bias" : "add_full_attention_sink_bias", a.has_sinks);
     a.gate = has(head_gates) ? a.heads : has(gated_attention) ? a.heads * a.value_dim : 0;
+  }
+
+  /// transformers 5.19 writes what differs in a layer under its number, such as "05".
+  void find_own_entries() {
+    own_entries_.resize(shape_.layers.size());
+    const auto* const given = keys_.object("per_layer_config");
+    if (given == nullptr) return;
+    for (const auto& [key, entry] : given->items())
+      if (const auto number = parse_number<std::uint64_t>(key);
+          number && *number < own_entries_.size() && entry.is_object())
+        own_entries_[static_cast<std::size_t>(*number)] = &entry;
   }
 
   /// Cross-layer attention: the first layer of each group has keys and values, which the others read.
@@ -555,6 +573,7 @@ class config_reader {
     using enum layer_kind;
     const auto count = shape_.layers.size();
     own_heads_ = keys_.numbers("num_attention_heads_per_layer", count);
+    find_own_entries();
     const auto lacking = of_attention & lacking_;
     auto kinds = layer_kinds(keys_, count, kind_.layers,
                              lacking == 0 ? "" : "; or by hand " + options_of(lacking));
@@ -771,6 +790,7 @@ class config_reader {
   model_shape shape_{};
   mixer_kind recurrence_ = mixer_kind::attention;
   std::optional<numbers> own_heads_{};
+  std::vector<const json*> own_entries_{};  ///< by layer; nullptr: none
   std::vector<std::string> usual_{};
   const json empty_ = json::object();
 };

@@ -204,6 +204,21 @@ TEST_F(hf_configs, sparse_attention_caches_the_keys_of_its_index) {
 {"sparse_attention_config": {"sparse_index_dim": 4, "sparse_attention_freq": [0, 0, 1, 1, 1, 1]}} => cache 2 x 64, 4 x 72;)");
 }
 
+// transformers 5.19 saves Gemma 4 so, and drops the keys of its full layers.
+TEST_F(hf_configs, layers_have_heads_under_their_own_number) {
+  constexpr auto* saved = R"({"model_type": "gemma4_text", "sliding_window": 9,
+"num_key_value_heads": 2, "attention_k_eq_v": true, "per_layer_config": {"05": {"head_dim": 32, "num_key_value_heads": 1}}})";
+  constexpr auto* hub = R"({"model_type": "gemma4_text", "sliding_window": 9,
+"num_key_value_heads": 2, "attention_k_eq_v": true, "global_head_dim": 32, "num_global_key_value_heads": 1})";
+  EXPECT_EQ(told(describe(saved)), told(describe(hub)));
+  EXPECT_EQ(more(saved, hub), 0);
+  EXPECT_EQ(
+      more(R"({"per_layer_config": {"0": {"num_attention_heads": 4}, "6": {"head_dim": 1}}})"),
+      2 * 2 * 16 * 32);
+  refuse_each(R"(
+{"per_layer_config": {"05": {"head_dim": 0}}} => key 'per_layer_config.head_dim')");
+}
+
 TEST_F(hf_configs, states_may_be_in_float32) {
   // Mamba-2 in five layers: 32 x 2 elements, and three of 36 that are convolved.
   constexpr auto* mamba = R"({"attn_layer_period": 6, "attn_layer_offset": 0,
