@@ -252,6 +252,7 @@ class config_reader {
         shape_.notes.push_back(fmt::format("'{}' is true: such biases are not counted", key));
     if (keys_.text("mlp_hidden_act") == "relu2") shape_.set(ungated_mlps, true);
     take_flag("residual_moe", dense_beside);
+    take_flag("use_residual", dense_beside);
     read_ngrams();
     if (!has(ungated_mlps)) take_as_usual("experts of three matrices");
     if (keys_.find("tie_word_embeddings") == nullptr) take_as_usual("a head of its own");
@@ -344,7 +345,8 @@ class config_reader {
                    fmt::format("none of its {} layers has experts", shape_.layers.size()),
                    "1 or more");
     if (has(dense_beside) || std::ranges::any_of(shape_.layers, is_dense))
-      shape_.dense_width = need(dense_keys, of_rest);
+      shape_.dense_width =  // that of Arctic is as wide as the model
+          keys_.flag("use_residual", false) ? shape_.hidden : need(dense_keys, of_rest);
   }
   [[nodiscard]] std::uint64_t step_of(std::string_view key) const {
     return keys_.number(key, 1, most_model_layers).value_or(1);
@@ -741,6 +743,13 @@ class config_reader {
                     said == "float32" ? ", as its config says" : "", convolution));
   }
 
+  /// 0: none; Grok writes -1.
+  [[nodiscard]] std::uint64_t window_size() const {
+    for (const auto* key : {"sliding_window", "sliding_window_size"})
+      if (const auto* const given = keys_.find(key))
+        return *given == -1 ? 0 : *keys_.number(key, 0);
+    return 0;
+  }
   /// `is_said`: the config says which layers have a window.
   void read_window(const std::vector<layer_kind>& kinds, bool is_chunked, bool is_said) {
     const auto limited = is_chunked ? layer_kind::chunked : layer_kind::sliding;
@@ -749,7 +758,7 @@ class config_reader {
     if (is_chunked)
       window = keys_.number("attention_chunk_size", 0).value_or(8192);
     else if (keys_.flag("use_sliding_window", !has(window_needs_asking)))
-      window = keys_.any({"sliding_window", "sliding_window_size"}, 0).value_or(0);
+      window = window_size();
     if (window == 0 && is_said && !is_chunked) window = need("sliding_window", of_kv);
     if (window == 0) return;
     if (shape_.max_context != 0 && window >= shape_.max_context) {

@@ -219,6 +219,17 @@ TEST_F(hf_configs, layers_have_heads_under_their_own_number) {
 {"per_layer_config": {"05": {"head_dim": 0}}} => key 'per_layer_config.head_dim')");
 }
 
+TEST_F(hf_configs, a_residual_mlp_is_as_wide_as_the_model) {
+  EXPECT_EQ(more(R"({"use_residual": true, "intermediate_size": 24, "moe_intermediate_size": 8})"),
+            6 * 3 * 32 * 32);
+}
+
+TEST_F(hf_configs, a_window_of_minus_one_is_none) {
+  expect_each(R"(
+{"sliding_window_size": -1} => cache 6 x 64;
+{"sliding_window": -1} => cache 6 x 64;)");
+}
+
 TEST_F(hf_configs, states_may_be_in_float32) {
   // Mamba-2 in five layers: 32 x 2 elements, and three of 36 that are convolved.
   constexpr auto* mamba = R"({"attn_layer_period": 6, "attn_layer_offset": 0,
