@@ -24,11 +24,12 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t step) {
   return (value + step - 1) / step * step;
 }
 
-/// llama.cpp rounds every session's context up to 256 tokens, and gives layers with a window extra room for a batch
-/// of 512.
-std::uint64_t llama_kv_bytes(const model_block& block, std::uint64_t context) {
-  const auto whole = round_up(context, 256);
-  const auto kept = block.window == 0 ? whole : std::min(whole, round_up(block.window + 512, 256));
+/// llama.cpp rounds every session's context up to 256 tokens, and gives layers with a window room for a micro batch
+/// beside it.
+std::uint64_t llama_kv_bytes(const model_block& block, const plan_request& r) {
+  const auto whole = round_up(r.context, 256);
+  const auto kept =
+      block.window == 0 ? whole : std::min(whole, round_up(block.window + r.ubatch, 256));
   return block.kv_bytes_per_token * kept + block.state_bytes;
 }
 /// The model's blocks; for a model without blocks, one per MoE layer, with all remaining bytes in the last one.
@@ -75,7 +76,7 @@ llama_layout llama_layout_of(const plan_request& r) {
     // Blocks, and their numbers among those with experts.
     std::vector<std::pair<std::size_t, layer_id>> moe;
     for (; b < end; ++b) {
-      used += blocks[b].resident_bytes + r.concurrency * llama_kv_bytes(blocks[b], r.context);
+      used += blocks[b].resident_bytes + r.concurrency * llama_kv_bytes(blocks[b], r);
       if (!blocks[b].is_moe) continue;
       moe.emplace_back(b, layer);
       largest = std::max(largest, layer_bytes(r.model, layer));

@@ -277,14 +277,15 @@ class checked_plan {
   [[nodiscard]] static std::uint64_t padded(std::uint64_t tokens) {
     return divided_up(tokens, 256) * 256;
   }
-  /// -c is divided among -np sessions, each rounded up to 256; a window has a batch of 512 beside it.
+  /// -c is divided among -np sessions, each rounded up to 256; a window has a micro batch (-ub) beside it.
   [[nodiscard]] std::uint64_t llama_kv(std::size_t block, const flags& f) const {
     const auto sessions = f.number("-np");
     EXPECT_EQ(f.number("-c") / sessions, request_.context);
     EXPECT_EQ(f.has("-ctk"), request_.kv_bits != 16 && model_.has_kv());
     const auto& b = model_.blocks[block];
     const auto context = padded(request_.context);
-    const auto tokens = b.window == 0 ? context : std::min(context, padded(b.window + 512));
+    const auto tokens =
+        b.window == 0 ? context : std::min(context, padded(b.window + f.number("-ub")));
     return sessions * (tokens * b.kv_bytes_per_token + b.state_bytes);
   }
   [[nodiscard]] static bool is_on_host(std::size_t block, const flags& f) {
@@ -423,6 +424,18 @@ TEST(engine_settings, every_flag_gives_each_device_the_planned_bytes) {
     planned += check_on_all_sizes(names[m], 8, 5000, 6);
   }
   EXPECT_GT(planned, 600);
+}
+
+TEST(engine_settings, windows_keep_a_micro_batch) {
+  auto request = request_of("gpt-oss-20b", 12_GiB);
+  request.context = 8192;
+  request.concurrency = 8;
+  for (const std::uint64_t ubatch : {512U, 2048U, 4096U}) {
+    request.ubatch = ubatch;
+    const checked_plan plan(request);
+    plan.check();
+    EXPECT_TRUE(plan.lines().contains("llama.cpp"));
+  }
 }
 
 TEST(engine_settings, the_cache_has_the_type_that_was_planned_with) {
