@@ -148,17 +148,39 @@ std::string no_checkpoint(const plan_request& r) {
   return r.model.is_causal ? "" : "it decodes causal models alone";
 }
 
-/// --kv-cache-memory-bytes is per device, and includes windows and recurrent state.
+/// Tokens of a pass.
+std::uint64_t vllm_batch(const plan_request& device) {
+  return std::max(device.ubatch, device.concurrency);
+}
+
+/// Bytes of windows, recurrent state, and of the block that vLLM never fills. A window keeps the tokens of two passes
+/// beside it, because the next pass starts before the last one has ended, and one more block of each session, because
+/// it may begin inside a block.
+std::uint64_t vllm_fixed_bytes(const plan_request& device) {
+  const auto sessions = device.concurrency;
+  auto bytes = sessions * device.model.state_bytes_per_sequence;
+  for (const auto& group : device.model.kv) {
+    std::uint64_t blocks = 1;
+    if (group.window > 0) {
+      const auto tokens = std::min(sessions * (group.window - 1) + 2 * vllm_batch(device),
+                                   sessions * device.context);
+      blocks += (tokens + device.block_tokens - 1) / device.block_tokens + sessions;
+    }
+    bytes += static_cast<std::uint64_t>(group.layers) * group.bytes_per_token *
+             device.block_tokens * blocks;
+  }
+  return bytes;
+}
+
+/// --kv-cache-memory-bytes is per device.
 std::string vllm_flags(const memory_plan& plan, std::uint64_t kv_bytes, std::string_view type) {
   const auto& device = plan.device;
   auto text =
       fmt::format("vllm serve {} --max-model-len {} --max-num-seqs {} --max-num-batched-tokens {}",
-                  shell_word(device.files), device.context, device.concurrency,
-                  std::max(device.ubatch, device.concurrency));
-  const auto all = kv_bytes + device.concurrency * fixed_session_bytes(device);
-  if (all > 0)
-    text += fmt::format(" --kv-cache-memory-bytes {} --block-size {}{}", all, device.block_tokens,
-                        type);
+                  shell_word(device.files), device.context, device.concurrency, vllm_batch(device));
+  if (kv_bytes > 0)
+    text += fmt::format(" --kv-cache-memory-bytes {} --block-size {}{}", kv_bytes,
+                        device.block_tokens, type);
   if (device.devices == 1) return text;
   // Attention is copied to every rank, and each rank has its own sessions (--max-num-seqs is per rank). Experts are
   // cut among all ranks, unless they are distributed.
@@ -188,16 +210,22 @@ std::string add_vllm(memory_plan& plan) {
                        device.block_tokens);
   if (has_kv && device.kv_bits != 16 && device.kv_bits != 8)
     return fmt::format("it has no KV cache of {} bits", device.kv_bits);
+  const auto fixed = vllm_fixed_bytes(device);
+  const auto more = fixed - device.concurrency * fixed_session_bytes(device);
+  if (more > room_of(plan))
+    return fmt::format("its cache has {} beside the sessions' tokens; accepted: --vram {}",
+                       size_text(more), at_least_text(device.device_bytes + more - room_of(plan)));
   const auto model = device_request(plan.request, 0).model;  // device 0 has the most experts
   const auto host =
-      first_layers_on_host(model, room_of(plan), {.on_device = 0, .host_computes = false});
+      first_layers_on_host(model, room_of(plan) - more, {.on_device = 0, .host_computes = false});
   const auto bytes =
       std::min(host.bytes * plan.request.devices, plan.request.model.all_expert_bytes());
   if (auto why = too_much_on_host(plan.request, bytes); !why.empty()) return why;
   // The cache gets what the experts leave; one figure for all devices.
   const auto held = model.all_expert_bytes() - host.bytes;
-  const auto blocks = plan.block_bytes == 0 ? 0 : (plan.budget_bytes - held) / plan.block_bytes;
-  auto text = vllm_flags(plan, blocks * plan.block_bytes,
+  const auto left = plan.budget_bytes - more - held;
+  const auto blocks = plan.block_bytes == 0 ? 0 : left / plan.block_bytes;
+  auto text = vllm_flags(plan, blocks * plan.block_bytes + fixed,
                          has_kv && device.kv_bits == 8 ? " --kv-cache-dtype fp8" : "");
   // Tensors go to the host layer by layer, from the first one, until they reach the figure; by name, only tensors of
   // routed experts.
