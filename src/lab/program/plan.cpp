@@ -28,6 +28,7 @@
 #include "lab/reports/folded_text.hpp"
 #include "lab/reports/plan_report.hpp"
 #include "lab/studies/engine_settings.hpp"
+#include "lab/studies/kv_types.hpp"
 #include "lab/traces/requests.hpp"
 
 namespace hotset::cli {
@@ -98,16 +99,13 @@ std::optional<double> kv_bits_of(const std::string& text) {
   return bits;
 }
 
-/// Bits of a type of the cache, by the names of llama.cpp and vLLM.
-std::optional<double> kv_type_of(const std::string& text) {
-  constexpr std::pair<std::string_view, double> types[] = {
-      {"f32", 32},     {"f16", 16},     {"bf16", 16},    {"q8_0", 8.5}, {"fp8", 8},
-      {"fp8_e4m3", 8}, {"fp8_e5m2", 8}, {"int8", 8},     {"q5_1", 6},   {"q5_0", 5.5},
-      {"q4_1", 5},     {"q4_0", 4.5},   {"iq4_nl", 4.5}, {"nvfp4", 4.5}};
+/// A type of the cache, by the names of llama.cpp and vLLM.
+const lab::kv_type& kv_type_of(const std::string& text) {
   std::vector<std::string> known;
-  for (const auto& [name, bits] : types) {
-    if (detail::plain_letters(text) == detail::plain_letters(name)) return bits;
-    known.emplace_back(name);
+  for (const auto& type : lab::kv_types) {
+    if (type.is_default()) continue;
+    if (detail::plain_letters(text) == detail::plain_letters(type.name)) return type;
+    known.emplace_back(type.name);
   }
   throw lab::usage_error(unknown_name("--kv-type:", text, known).message);
 }
@@ -439,10 +437,14 @@ void add_serving(CLI::App& app, plan_options& options) {
              "bits of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0); auto: the "
              "checkpoint's declaration, else 16")
       ->default_str("auto");
-  add_parsed(app, "--kv-type", "NAME", options.kv_bits, kv_type_of,
-             "--kv-bits by a type's name: f32, f16, bf16, q8_0, fp8, fp8_e4m3, fp8_e5m2, int8, "
-             "q5_1, q5_0, "
-             "q4_1, q4_0, iq4_nl, nvfp4")
+  const auto named = [&options](const std::string& text) {
+    const auto& type = kv_type_of(text);
+    options.kv_bits = type.bits;
+    return std::string(type.name);
+  };
+  add_parsed(app, "--kv-type", "NAME", request.kv_type, named,
+             "type of the KV cache: f32, f16, bf16, q8_0, fp8, fp8_e4m3, fp8_e5m2, int8, q5_1, "
+             "q5_0, q4_1, q4_0, iq4_nl, nvfp4")
       ->excludes("--kv-bits");
   add_parsed(app, "--weights", "NAME", options.weights, weights_of,
              fmt::format("format of the weights, in place of the model's own: {}; or bits such as "

@@ -16,6 +16,7 @@
 #include "lab/files/shell_word.hpp"
 #include "lab/sizes.hpp"
 #include "lab/studies/device_share.hpp"
+#include "lab/studies/kv_types.hpp"
 #include "lab/studies/llama_setting.hpp"
 #include "lab/studies/throughput.hpp"
 
@@ -172,15 +173,21 @@ std::uint64_t vllm_fixed_bytes(const plan_request& device) {
   return bytes;
 }
 
+/// vLLM and SGLang have one option.
+std::string cache_dtype(std::string_view type) {
+  return type == "auto" ? "" : fmt::format(" --kv-cache-dtype {}", type);
+}
+
 /// --kv-cache-memory-bytes is per device.
-std::string vllm_flags(const memory_plan& plan, std::uint64_t kv_bytes, std::string_view type) {
+std::string vllm_flags(const memory_plan& plan, std::uint64_t kv_bytes,
+                       const std::string& cache_type) {
   const auto& device = plan.device;
   auto text =
       fmt::format("vllm serve {} --max-model-len {} --max-num-seqs {} --max-num-batched-tokens {}",
                   shell_word(device.files), device.context, device.concurrency, vllm_batch(device));
   if (kv_bytes > 0)
     text += fmt::format(" --kv-cache-memory-bytes {} --block-size {}{}", kv_bytes,
-                        device.block_tokens, type);
+                        device.block_tokens, cache_type);
   if (device.devices == 1) return text;
   // Attention is copied to every rank, and each rank has its own sessions (--max-num-seqs is per rank). Experts are
   // cut among all ranks, unless they are distributed.
@@ -208,8 +215,8 @@ std::string add_vllm(memory_plan& plan) {
   if (has_kv && std::ranges::find(block_sizes, device.block_tokens) == block_sizes.end())
     return fmt::format("it has blocks of {} tokens, not {}", fmt::join(block_sizes, ", "),
                        device.block_tokens);
-  if (has_kv && device.kv_bits != 16 && device.kv_bits != 8)
-    return fmt::format("it has no KV cache of {} bits", device.kv_bits);
+  const auto type = kv_type_of(device);
+  if (has_kv && type.vllm.empty()) return no_kv_type(device);
   const auto fixed = vllm_fixed_bytes(device);
   const auto more = fixed - device.concurrency * fixed_session_bytes(device);
   if (more > room_of(plan))
@@ -225,8 +232,8 @@ std::string add_vllm(memory_plan& plan) {
   const auto held = model.all_expert_bytes() - host.bytes;
   const auto left = plan.budget_bytes - more - held;
   const auto blocks = plan.block_bytes == 0 ? 0 : left / plan.block_bytes;
-  auto text = vllm_flags(plan, blocks * plan.block_bytes + fixed,
-                         has_kv && device.kv_bits == 8 ? " --kv-cache-dtype fp8" : "");
+  auto text =
+      vllm_flags(plan, blocks * plan.block_bytes + fixed, has_kv ? cache_dtype(type.vllm) : "");
   // Tensors go to the host layer by layer, from the first one, until they reach the figure; by name, only tensors of
   // routed experts.
   if (host.count > 0)
@@ -249,15 +256,14 @@ std::string sglang_flags(const memory_plan& plan) {
       std::floor(100 * used) / 100);
   if (plan.min_blocks > 0)
     text += fmt::format(" --max-total-tokens {}", plan.min_blocks * device.block_tokens);
-  if (device.model.has_kv() && device.kv_bits == 8) text += " --kv-cache-dtype fp8_e5m2";
+  if (device.model.has_kv()) text += cache_dtype(kv_type_of(device).sglang);
   return text;
 }
 std::string no_sglang(const memory_plan& plan) {
   const auto& r = plan.request;
   if (auto why = no_checkpoint(r); !why.empty()) return why;
   if (r.devices > 1) return "its division among devices is not planned";
-  if (r.model.has_kv() && r.kv_bits != 16 && r.kv_bits != 8)
-    return fmt::format("it has no KV cache of {} bits", r.kv_bits);
+  if (r.model.has_kv() && kv_type_of(r).sglang.empty()) return no_kv_type(r);
   return "";
 }
 
@@ -285,6 +291,7 @@ std::string add_sglang(memory_plan& plan) {
 std::string add_ktransformers(memory_plan& plan) {
   const auto& r = plan.request;
   if (auto why = no_sglang(plan); !why.empty()) return why;
+  if (r.model.has_kv() && kv_type_of(r).name == "nvfp4") return no_kv_type(r);
   if (r.arithmetic.expert_parameters == 0) return "the experts' format is unknown";
   const auto bits = r.arithmetic.expert_bits(r.model);
   const char* const method = bits >= 16                 ? "BF16"
@@ -315,8 +322,8 @@ std::string add_transformers(memory_plan& plan) {
   const auto& r = plan.request;
   if (r.is_gguf) return no_checkpoint(r);
   if (r.devices > 1) return "hotset pages it on one device";
-  if (r.model.has_kv() && r.kv_bits != 16)
-    return fmt::format("it has no KV cache of {} bits", r.kv_bits);
+  if (r.model.has_kv() && !kv_type_of(r).is_default())
+    return "its KV cache has the type of its weights";
   if (r.arithmetic.expert_parameters > 0 && r.arithmetic.expert_bits(r.model) < 15.9)
     return "hotset pages its experts of 16 bits and more alone";
   const bool is_paged = !plan.is_all_resident();
@@ -393,10 +400,10 @@ void add_settings(memory_plan& plan) {
   notes.reserve(left_out.size());
   for (const auto& [names, why] : left_out)
     notes.push_back(fmt::format("{} left out: {}", names, why));
-  if (plan.settings.empty() && !notes.empty())
+  if (plan.can_page() && plan.request.has_card) plan.own = own_engine(plan);
+  if (plan.settings.empty() && !(plan.own && wanted.empty()))
     throw infeasible_error(fmt::format("{}", fmt::join(notes, "; ")));
   plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
-  if (plan.can_page() && plan.request.has_card) plan.own = own_engine(plan);
   for (const auto& line : plan.settings)
     if (line.disk_bytes > 0)
       plan.notes.push_back(fmt::format(

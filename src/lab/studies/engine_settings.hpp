@@ -27,7 +27,8 @@ namespace hotset::lab {
 [[nodiscard]] engine_setting on_processor(const memory_plan& plan, std::string engine);
 
 /// Fills plan.settings and plan.own, and adds a note for each engine left out. Pre: the rest of the plan is filled
-/// in. Errors: infeasible_error if no requested engine has a line.
+/// in. Errors: infeasible_error if no requested engine has a line, or, of all engines, not even one of one's
+/// own.
 void add_settings(memory_plan& plan);
 
 }  // namespace hotset::lab

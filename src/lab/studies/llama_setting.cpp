@@ -15,6 +15,7 @@
 #include "lab/files/shell_word.hpp"
 #include "lab/sizes.hpp"
 #include "lab/studies/engine_settings.hpp"
+#include "lab/studies/kv_types.hpp"
 #include "lab/studies/throughput.hpp"
 
 namespace hotset::lab {
@@ -112,13 +113,19 @@ std::string llama_devices(const llama_layout& layout) {
 /// From so many tokens on, llama.cpp copies experts of the host to the device, and computes them there.
 constexpr double copied_from_tokens = 32;
 
+/// f16 is the default.
+std::string cache_flags(const plan_request& r) {
+  const auto type = kv_type_of(r);
+  if (!r.model.has_kv() || type.ggml == 1) return "";
+  return fmt::format(" -ctk {0} -ctv {0}", type.name);
+}
+
 /// Command without the experts' places. -c is the total over all sessions; -ngl counts the output as a layer.
 std::string llama_common(const plan_request& r, std::size_t blocks) {
   auto text = fmt::format("llama-server -m {} -c {} -np {} -b {} -ub {} -fa on -ngl {}{}",
                           shell_word(r.gguf), r.context * r.concurrency, r.concurrency,
                           std::max<std::uint64_t>(2048, r.ubatch), r.ubatch,
-                          r.has_card ? std::max<std::size_t>(99, blocks + 1) : 0,
-                          r.model.has_kv() ? llama_cache_flags(r.kv_bits) : "");
+                          r.has_card ? std::max<std::size_t>(99, blocks + 1) : 0, cache_flags(r));
   if (r.threads > 0) text += fmt::format(" -t {}", r.threads);
   return text;
 }
@@ -149,22 +156,9 @@ std::optional<engine_setting> with_cache(const memory_plan& plan, const llama_la
 
 }  // namespace
 
-const char* llama_cache_flags(double kv_bits) noexcept {
-  constexpr std::array<std::pair<double, const char*>, 7> types = {{{16, ""},
-                                                                    {32, " -ctk f32 -ctv f32"},
-                                                                    {8.5, " -ctk q8_0 -ctv q8_0"},
-                                                                    {6, " -ctk q5_1 -ctv q5_1"},
-                                                                    {5.5, " -ctk q5_0 -ctv q5_0"},
-                                                                    {5, " -ctk q4_1 -ctv q4_1"},
-                                                                    {4.5, " -ctk q4_0 -ctv q4_0"}}};
-  const auto* const at = std::ranges::find(types, kv_bits, &std::pair<double, const char*>::first);
-  return at == types.end() ? nullptr : at->second;
-}
-
 std::string add_llama(memory_plan& plan) {
   const auto& r = plan.request;
-  if (r.model.has_kv() && llama_cache_flags(r.kv_bits) == nullptr)
-    return fmt::format("it has no KV cache of {} bits", r.kv_bits);
+  if (r.model.has_kv() && kv_type_of(r).ggml < 0) return no_kv_type(r);
   constexpr std::uint32_t most_devices = 16;  // limit of -ts
   if (r.devices > most_devices) return fmt::format("it takes {} devices at most", most_devices);
   if (r.devices > 1 && r.model.blocks.empty())

@@ -12,7 +12,4 @@ namespace hotset::lab {
 /// cache on the device. Returns why llama.cpp cannot serve the model; empty: it can.
 [[nodiscard]] std::string add_llama(memory_plan& plan);
 
-/// Values of --cache-type-k and --cache-type-v as flags; nullptr: llama.cpp has no such cache.
-[[nodiscard]] const char* llama_cache_flags(double kv_bits) noexcept;
-
 }  // namespace hotset::lab

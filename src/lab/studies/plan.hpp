@@ -64,7 +64,8 @@ struct plan_request {
   std::uint64_t context = 0;  ///< maximum tokens of a session
   std::uint64_t concurrency = 1;
   std::uint64_t block_tokens = 16;
-  double kv_bits = 16;  ///< bits of an element of the KV cache; engines need a flag for it
+  double kv_bits = 16;    ///< bits of an element of the KV cache; engines need a flag for it
+  std::string kv_type{};  ///< a name of kv_types; empty: any type with these bits
   cost_model cost{};
   /// Trace of this model; none: routing is assumed uniform and independent.
   const routing_trace* routing = nullptr;

@@ -135,6 +135,11 @@ TEST_F(plan_command, prints_the_caches_type_in_the_engines_flags) {
   const auto json = json_of("plan --model qwen3-30b-a3b --vram 24GiB --kv-bits 8.5 --json");
   EXPECT_THAT(json["settings"]["llama.cpp"].get<std::string>(), HasSubstr("-ctk q8_0 -ctv q8_0"));
   EXPECT_FALSE(json["settings"].contains("vllm"));
+  const std::string named = "plan --model qwen3-30b-a3b --vram 24GiB --json --kv-type ";
+  EXPECT_THAT(json_of(named + "FP8-E5M2")["settings"]["vllm"].get<std::string>(),
+              HasSubstr("--kv-cache-dtype fp8_e5m2"));
+  EXPECT_THAT(json_of(named + "int8")["notes"].dump(), HasSubstr("it has no KV cache of int8"));
+  refused(named + "int8 --engine vllm", 3, {"it has no KV cache of int8"});
 }
 
 TEST_F(plan_command, a_card_and_options_set_speeds) {

@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -57,13 +58,17 @@ class flags {
 /// 11480), vLLM 0.32.0, SGLang 0.5.23, sglang-kt and kt-kernel 0.7.2, llama-cpp-python 0.3.36 with hotset's own.
 const std::map<std::string, std::map<std::string, std::string>>& accepted_flags() {
   const std::string number = "[0-9]+", real = "[0-9]+([.][0-9]+)?", word = ".+", none;
-  const std::string llama_type = "f32|q8_0|q5_1|q5_0|q4_1|q4_0";
+  const std::string llama_type = "f32|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl";
   const std::map<std::string, std::string> sglang = {
-      {"-m", "sglang.launch_server"},     {"--model-path", word},
-      {"--context-length", number},       {"--max-running-requests", number},
-      {"--chunked-prefill-size", number}, {"--mem-fraction-static", "0[.][0-9]{2}"},
-      {"--max-total-tokens", number},     {"--cpu-offload-gb", number},
-      {"--kv-cache-dtype", "fp8_e5m2"}};
+      {"-m", "sglang.launch_server"},
+      {"--model-path", word},
+      {"--context-length", number},
+      {"--max-running-requests", number},
+      {"--chunked-prefill-size", number},
+      {"--mem-fraction-static", "0[.][0-9]{2}"},
+      {"--max-total-tokens", number},
+      {"--cpu-offload-gb", number},
+      {"--kv-cache-dtype", "fp8_e5m2|fp8_e4m3|bf16|nvfp4"}};
   auto ktransformers = sglang;
   ktransformers.merge(std::map<std::string, std::string>{{"--kt-method", "BF16|FP8|MXFP4"},
                                                          {"--kt-weight-path", word},
@@ -96,7 +101,7 @@ const std::map<std::string, std::map<std::string, std::string>>& accepted_flags(
         {"--max-num-batched-tokens", number},
         {"--kv-cache-memory-bytes", number},
         {"--block-size", number},
-        {"--kv-cache-dtype", "fp8"},
+        {"--kv-cache-dtype", "fp8|fp8_e4m3|fp8_e5m2|float16|bfloat16|nvfp4"},
         {"--cpu-offload-gb", real},
         {"--cpu-offload-params", "experts"},
         {"--data-parallel-size", number},
@@ -174,7 +179,9 @@ class checked_plan {
     EXPECT_GE(sessions * ranks, request_.concurrency);
     EXPECT_LT((sessions - 1) * ranks, request_.concurrency);
     EXPECT_GE(f.number("--kv-cache-memory-bytes"), vllm_floor(f));
-    EXPECT_EQ(f.has("--kv-cache-dtype"), request_.kv_bits == 8 && model_.has_kv());
+    if (request_.kv_type.empty()) {
+      EXPECT_EQ(f.has("--kv-cache-dtype"), request_.kv_bits == 8 && model_.has_kv());
+    }
   }
   /// vLLM's max_memory_usage_bytes and its null block; every session has room for its whole context.
   [[nodiscard]] std::uint64_t vllm_floor(const flags& f) const {
@@ -289,7 +296,9 @@ class checked_plan {
   [[nodiscard]] std::uint64_t llama_kv(std::size_t block, const flags& f) const {
     const auto sessions = f.number("-np");
     EXPECT_EQ(f.number("-c") / sessions, request_.context);
-    EXPECT_EQ(f.has("-ctk"), request_.kv_bits != 16 && model_.has_kv());
+    if (request_.kv_type.empty()) {
+      EXPECT_EQ(f.has("-ctk"), request_.kv_bits != 16 && model_.has_kv());
+    }
     const auto& b = model_.blocks[block];
     const auto context = padded(request_.context);
     const auto tokens =
@@ -469,9 +478,44 @@ TEST(engine_settings, the_cache_has_the_type_that_was_planned_with) {
     EXPECT_FALSE(plan.lines().contains("vllm"));
     EXPECT_THAT(plan.plan().notes, testing::Contains(HasSubstr("left out: it has no KV")));
   }
-  const checked_plan none(request_of("qwen3-30b-a3b", 24_GiB, 7));
-  EXPECT_EQ(none.lines().size(), 1U) << "hotset";
-  EXPECT_THAT(none.plan().notes, testing::Contains(HasSubstr("llama.cpp")));
+}
+
+TEST(engine_settings, every_engine_has_the_type_that_was_named) {
+  using types = std::map<std::string, std::string>;
+  for (const auto& [name, bits, expected] :
+       std::initializer_list<std::tuple<const char*, double, types>>{
+           {"f32", 32, {{"llama.cpp", " -ctk f32 -ctv f32"}}},
+           {"f16", 16, {{"llama.cpp", ""}, {"vllm", "float16"}}},
+           {"bf16",
+            16,
+            {{"llama.cpp", " -ctk bf16 -ctv bf16"}, {"vllm", "bfloat16"}, {"sglang", "bf16"}}},
+           {"fp8_e4m3", 8, {{"vllm", "fp8_e4m3"}, {"sglang", "fp8_e4m3"}}},
+           {"fp8_e5m2", 8, {{"vllm", "fp8_e5m2"}, {"sglang", "fp8_e5m2"}}},
+           {"fp8", 8, {{"vllm", "fp8"}, {"sglang", "fp8_e4m3"}}},
+           {"", 8, {{"vllm", "fp8"}, {"sglang", "fp8_e4m3"}}},
+           {"int8", 8, {}},
+           {"iq4_nl", 4.5, {{"llama.cpp", " -ctk iq4_nl -ctv iq4_nl"}}},
+           {"nvfp4", 4.5, {{"vllm", "nvfp4"}, {"sglang", "nvfp4"}}},
+           {"", 7, {}}}) {
+    SCOPED_TRACE(name);
+    auto request = request_of("qwen3-30b-a3b", 24_GiB, bits);
+    request.kv_type = name;
+    const checked_plan plan(request);
+    plan.check();
+    for (const auto* engine : {"llama.cpp", "vllm", "sglang"}) {
+      ASSERT_EQ(plan.lines().contains(engine), expected.contains(engine)) << engine;
+      if (!expected.contains(engine)) continue;
+      const auto& type = expected.at(engine);
+      const auto& line = plan.lines().at(engine);
+      if (std::string(engine) != "llama.cpp")
+        EXPECT_EQ(flags(line).text("--kv-cache-dtype"), type);
+      else if (type.empty())
+        EXPECT_THAT(line, Not(HasSubstr("-ctk")));
+      else
+        EXPECT_THAT(line, HasSubstr(type));
+    }
+    EXPECT_FALSE(plan.lines().contains("transformers"));
+  }
 }
 
 TEST(engine_settings, blocks_are_counted_with_the_dense_ones) {
