@@ -238,8 +238,8 @@ std::string least_host_ram(const plan_options& options, const lab::memory_plan& 
   auto r = plan.request;
   const auto& best = *plan.recommended();
   const bool is_on_processor = !r.has_card || best.engine == "hotset";
-  auto text = lab::least_size_text(
-      r.least_host_bytes(best.host_bytes + (is_on_processor ? lab::beside_experts(r) : 0)));
+  auto text = lab::least_size_text(r.least_host_bytes(
+      best.host_bytes + (is_on_processor ? lab::beside_experts(r, best.engine) : 0)));
   if (!r.is_unified || options.request.device_bytes > 0) return text;
   // The device grows, too, by whole layers.
   r.host_bytes = lab::read_size(text);

@@ -348,28 +348,43 @@ std::string add_transformers(memory_plan& plan) {
 std::string add_hotset(memory_plan& plan) {
   const auto& r = plan.request;
   if (r.concurrency > 1) return "its server decodes one session at a time";
-  if (auto why = too_much_on_host(r, beside_experts(r)); !why.empty()) return why;
+  const auto type = kv_type_of(r);
+  if (r.model.has_kv() && type.ggml < 0) return no_kv_type(r);
+  if (auto why = too_much_on_host(r, beside_experts(r, "hotset")); !why.empty()) return why;
   auto line = on_processor(plan, "hotset");
   line.text = fmt::format(
-      "python -m hotset.llama_cpp.server --model {} --n_ctx {} --hotset-budget {}",
-      shell_word(r.gguf), r.context,
+      "python -m hotset.llama_cpp.server --model {} --n_ctx {} --n_batch {} --n_ubatch {} "
+      "--hotset-budget {}",
+      shell_word(r.gguf), r.context, r.ubatch, r.ubatch,
       line.disk_bytes == 0 ? "auto"
                            : fmt::format("{}MiB", (line.host_bytes - line.disk_bytes) / 1_MiB));
+  if (r.model.has_kv() && type.ggml != 1)
+    line.text += fmt::format(" --type_k {0} --type_v {0}{1}", type.ggml,
+                             type.is_quantised() ? " --flash_attn true" : "");
+  if (r.threads > 0) line.text += fmt::format(" --n_threads {0} --n_threads_batch {0}", r.threads);
   plan.settings.push_back(std::move(line));
   return "";
 }
 
+/// hotset's server keeps whole contexts where a model has windows: llama_cpp.server has no option for less.
+plan_request as_kept(plan_request r, std::string_view engine) {
+  if (engine == "hotset")
+    for (auto& group : r.model.kv) group.window = 0;
+  return r;
+}
+
 }  // namespace
 
-std::uint64_t beside_experts(const plan_request& r) noexcept {
+std::uint64_t beside_experts(const plan_request& request, std::string_view engine) {
+  const auto r = as_kept(request, engine);
   return r.model.resident_bytes + r.concurrency * r.model.kv_bytes(r.context);
 }
 
 engine_setting on_processor(const memory_plan& plan, std::string engine) {
-  auto r = plan.request;
+  auto r = as_kept(plan.request, engine);
   r.is_unified = false;  // nothing is on a device
   const auto all = r.model.all_expert_bytes();
-  const auto rest = beside_experts(r);
+  const auto rest = beside_experts(r, engine);
   const auto held = r.fits_host(rest + all) ? all : r.usable_host_bytes() - rest;
   engine_setting out{.engine = std::move(engine), .host_bytes = all, .disk_bytes = all - held};
   const auto rates = rates_of(r, plan.curves,

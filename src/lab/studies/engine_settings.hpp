@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "lab/studies/plan.hpp"
 
@@ -21,7 +22,7 @@ namespace hotset::lab {
 [[nodiscard]] std::uint64_t fixed_session_bytes(const plan_request& request) noexcept;
 
 /// Bytes of host memory that an engine needs beside the experts, if the processor computes.
-[[nodiscard]] std::uint64_t beside_experts(const plan_request& request) noexcept;
+[[nodiscard]] std::uint64_t beside_experts(const plan_request& request, std::string_view engine);
 /// A setting without text: the processor computes everything, and experts that memory does not hold are on disk.
 /// Pre: memory holds beside_experts.
 [[nodiscard]] engine_setting on_processor(const memory_plan& plan, std::string engine);

@@ -642,8 +642,9 @@ const engine_setting* memory_plan::recommended() const noexcept {
     if (s.engine == "ktransformers" && settings.size() > 1)
       return std::numeric_limits<double>::infinity();
     const auto time = 1 / s.decode + (s.prompt ? 4 / *s.prompt : 0);
-    // A mapped file's misses read more than LRU's, with which both are predicted.
-    return s.disk_bytes > 0 && s.engine == "llama.cpp" ? time * (1 + 1e-9) : time;
+    // A mapped file's misses read more than LRU's, with which both are predicted. That outweighs the whole contexts
+    // that hotset's server keeps of windows.
+    return s.disk_bytes > 0 && s.engine == "llama.cpp" ? time * 1.05 : time;
   };
   const auto fastest = std::ranges::min_element(settings, {}, per_token);
   return fastest == settings.end() ? nullptr : &*fastest;

@@ -112,6 +112,13 @@ const std::map<std::string, std::map<std::string, std::string>>& accepted_flags(
        {{"-m", "hotset.llama_cpp.server"},
         {"--model", word},
         {"--n_ctx", number},
+        {"--n_batch", number},
+        {"--n_ubatch", number},
+        {"--n_threads", number},
+        {"--n_threads_batch", number},
+        {"--type_k", number},
+        {"--type_v", number},
+        {"--flash_attn", "true"},
         {"--hotset-budget", "auto|[0-9]+MiB"}}}};
   return flags;
 }
@@ -603,13 +610,41 @@ TEST(engine_settings, if_there_is_no_card_the_processor_reads_what_memory_does_n
   EXPECT_THAT(llama.text, HasSubstr("-ngl 0"));
   EXPECT_EQ(llama.host_bytes - llama.disk_bytes,
             request.device_bytes - request.model.resident_bytes - request.model.kv_bytes(4096));
-  EXPECT_EQ(llama.decode, plan.settings.back().decode);
+  EXPECT_GT(llama.decode, plan.settings.back().decode) << "whole contexts are read";
   EXPECT_EQ(plan.recommended()->engine, "hotset") << "a mapped file reads more than LRU";
   EXPECT_THAT(plan.notes, testing::Contains("vllm, sglang, ktransformers, transformers left out: a "
                                             "card is needed"));
   request.host_bytes = 80_GiB;
   request.device_bytes = request.usable_host_bytes();
   EXPECT_EQ(lab::make_plan(request).recommended()->engine, "llama.cpp");
+}
+
+TEST(engine_settings, hotsets_server_has_the_planned_batch_threads_and_cache) {
+  auto request = request_of("gpt-oss-20b", 0, 8.5);
+  request.has_card = false;
+  request.host_bytes = 12_GiB;
+  request.device_bytes = request.usable_host_bytes();
+  request.ubatch = 2048;
+  request.threads = 12;
+  request.context = 32768;
+  request.engines = {"hotset"};
+  const auto plan = lab::make_plan(request);
+  const auto& line = plan.settings.front();
+  check_flags("hotset", line.text);
+  const flags f(line.text);
+  EXPECT_EQ(f.number("--n_ubatch"), 2048U);
+  EXPECT_EQ(f.number("--n_batch"), 2048U);
+  EXPECT_EQ(f.number("--n_threads"), 12U);
+  EXPECT_EQ(f.number("--type_k"), 8U) << "GGML_TYPE_Q8_0";
+  EXPECT_EQ(f.number("--type_v"), 8U);
+  EXPECT_TRUE(f.has("--flash_attn")) << "llama.cpp needs it for these values";
+  std::uint64_t whole = 0;  // bytes of a token, windows included
+  for (const auto& group : request.model.kv)
+    whole += static_cast<std::uint64_t>(group.layers) * group.bytes_per_token;
+  EXPECT_EQ(line.host_bytes - line.disk_bytes,
+            request.device_bytes - request.model.resident_bytes - 32768 * whole);
+  request.kv_type = "fp8";
+  EXPECT_THROW((void)lab::make_plan(request), lab::infeasible_error);
 }
 
 TEST(engine_settings, a_model_of_unknown_blocks_has_its_layers_counted_from_0) {
