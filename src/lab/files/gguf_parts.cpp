@@ -35,6 +35,11 @@ std::optional<name_parts> read_name(std::string_view name) {
   return name_parts{std::string(name.substr(0, name.size() - tail)), *number, *count};
 }
 
+/// Path of another part of the same model.
+fs::path part_of(const fs::path& path, const name_parts& name, std::uint64_t number) {
+  return path.parent_path() / fmt::format("{}-{:05}-of-{:05}.gguf", name.model, number, name.count);
+}
+
 std::uint64_t number_in(const gguf_file& file, std::string_view key, std::uint64_t otherwise) {
   const auto* const value = file.find(key);
   return value == nullptr || value->is_array ? otherwise : value->natural().value_or(otherwise);
@@ -63,9 +68,7 @@ std::vector<gguf_file> open_gguf_parts(const fs::path& path, file_extent extent)
   std::vector<gguf_file> out;
   std::uint64_t tensors = 0;
   for (std::uint64_t n = 1; n <= name.count; ++n) {
-    const auto part = !found ? path
-                             : path.parent_path() /
-                                   fmt::format("{}-{:05}-of-{:05}.gguf", name.model, n, name.count);
+    const auto part = found ? part_of(path, name, n) : path;
     std::error_code ignored;
     if (name.count > 1 && !fs::exists(part, ignored))
       refuse_input(part.string(), "", fmt::format("is missing: part {} of {}", n, name.count),
@@ -77,6 +80,11 @@ std::vector<gguf_file> open_gguf_parts(const fs::path& path, file_extent extent)
     refuse_input(out.front().path().string(), "key 'split.tensors.count'",
                  fmt::format("is {}", all), fmt::format("{}, as the parts have", tensors));
   return out;
+}
+
+fs::path first_gguf_part(const fs::path& path) {
+  const auto found = read_name(path.filename().string());
+  return found ? part_of(path, *found, 1) : path;
 }
 
 std::string gguf_name(const fs::path& path) {

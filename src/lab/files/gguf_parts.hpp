@@ -15,6 +15,9 @@ namespace hotset::lab {
 [[nodiscard]] std::vector<gguf_file> open_gguf_parts(const std::filesystem::path& path,
                                                      file_extent extent = file_extent::whole);
 
+/// Returns the first part of a model, which llama.cpp opens, given any part; or a single file itself.
+[[nodiscard]] std::filesystem::path first_gguf_part(const std::filesystem::path& path);
+
 /// Returns "model" for "model-00002-of-00003.gguf" and for "model.gguf".
 [[nodiscard]] std::string gguf_name(const std::filesystem::path& path);
 

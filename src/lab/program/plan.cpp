@@ -19,6 +19,7 @@
 
 #include "hotset/core/numbers/units.hpp"
 #include "hotset/core/text/names.hpp"
+#include "lab/files/gguf_parts.hpp"
 #include "lab/models/model_description.hpp"
 #include "lab/models/wished_weights.hpp"
 #include "lab/program/command.hpp"
@@ -168,8 +169,8 @@ std::vector<std::string> take_model(const plan_options& options, const std::stri
     const bool is_gguf = path.extension() == ".gguf";
     const auto format = weights.empty() ? "" : '-' + weights;
     request.files = (is_file ? path.parent_path() / "." : path).string() + format;
-    request.gguf =
-        is_gguf && weights.empty() ? options.model : request.model.name + format + ".gguf";
+    request.gguf = is_gguf && weights.empty() ? lab::first_gguf_part(path).string()
+                                              : request.model.name + format + ".gguf";
     request.is_gguf = is_gguf || lab::is_llama_mixture(weights);
   }
   choose_batch(options, request);

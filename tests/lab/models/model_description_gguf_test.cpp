@@ -11,6 +11,7 @@
 
 #include "block_sums.hpp"
 #include "gguf_samples.hpp"
+#include "lab/files/gguf_parts.hpp"
 #include "lab/sizes.hpp"
 #include "model_cases.hpp"
 #include "trace_samples.hpp"
@@ -457,7 +458,9 @@ TEST_F(gguf_models, parts_are_read_as_the_one_file_that_they_were) {
     EXPECT_EQ(out.memory.name, "big");
     EXPECT_THAT(out.source, HasSubstr("tensors in 2 parts"));
     expect_same_memory(out, one);
+    EXPECT_EQ(lab::first_gguf_part(folder_.file(part)), folder_.file("big-00001-of-00002.gguf"));
   }
+  EXPECT_EQ(lab::first_gguf_part("a-00001.gguf"), "a-00001.gguf");
   write(first, first);
   refuse_first({"big-00002-of-00002.gguf", "key 'split.no'", "is 0", "1, as its name says"});
   first.number("split.tensors.count", 99);
