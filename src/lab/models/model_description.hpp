@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hotset/planning/budget/memory_model.hpp"
+#include "lab/models/model_shape.hpp"
 
 namespace hotset::lab {
 
@@ -47,9 +48,10 @@ struct model_options {
 /// Extents and parameters, for a model's operations and its activations. 0: unknown.
 struct model_arithmetic {
   std::uint64_t hidden = 0, vocabulary = 0;
-  std::uint64_t lookup_bytes = 0;         ///< embeddings of which a token reads one row
-  std::uint64_t resident_parameters = 0;  ///< multiplied for every token: not these embeddings
-  std::uint64_t expert_parameters = 0;    ///< of one routed expert
+  std::uint64_t lookup_bytes = 0;            ///< embeddings of which a token reads one row
+  std::uint64_t resident_parameters = 0;     ///< multiplied for every token: not these embeddings
+  std::uint64_t expert_parameters = 0;       ///< of one routed expert
+  std::optional<weight_code> expert_code{};  ///< of all experts; nullopt: several, or unknown
 
   /// Bits of an expert's parameter. Pre: the parameters are known.
   [[nodiscard]] double expert_bits(const memory_model& memory) const noexcept {

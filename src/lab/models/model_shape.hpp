@@ -179,6 +179,11 @@ struct weight_code {
   bool fills_blocks = false;                    ///< a row's last block is stored in full
   bool needs_whole_blocks = false;  ///< a weight whose rows end inside a block is stored otherwise:
   const weight_code* if_cut = nullptr;  ///< like this; nullptr: in the model's dtype
+  bool is_fp8 = false;                  ///< false: elements of 8 bits are integers
+
+  [[nodiscard]] constexpr bool is_mxfp4() const noexcept {
+    return bits == 4 && block_columns == 32 && scale_bits == 8;
+  }
 
   friend bool operator==(const weight_code&, const weight_code&) = default;
 };

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -294,6 +295,20 @@ state_elements state_of(const model_shape& shape, const model_layer& layer) noex
   return {};
 }
 
+/// The one format of all experts; nullopt: they have several, or an unknown one.
+std::optional<weight_code> expert_code_of(const model_shape& shape) {
+  using enum model_module;
+  if (!shape.unknown_format.empty()) return std::nullopt;
+  std::optional<weight_code> found;
+  for (const auto& layer : shape.layers)
+    for (const auto module : {expert_up, expert_gate, expert_down}) {
+      if (!layer.is_moe || (module == expert_gate && shape.has(trait::ungated_mlps))) continue;
+      if (found && *found != shape.code(layer, module)) return std::nullopt;
+      found = shape.code(layer, module);
+    }
+  return found;
+}
+
 /// Cached elements of a token, if one of `rate` tokens is cached.
 std::uint64_t at_rate(std::uint64_t elements, std::uint64_t rate) noexcept {
   return rate == 0 ? 0 : (elements + rate - 1) / rate;
@@ -324,7 +339,8 @@ model_arithmetic arithmetic_of(const model_shape& shape) {
           .vocabulary = shape.vocabulary,
           .lookup_bytes = narrow(weigher(shape).lookups()),
           .resident_parameters = narrow(elements.resident() - elements.lookups()),
-          .expert_parameters = moe == single.layers.end() ? 0 : narrow(elements.expert(*moe))};
+          .expert_parameters = moe == single.layers.end() ? 0 : narrow(elements.expert(*moe)),
+          .expert_code = expert_code_of(shape)};
 }
 
 std::uint64_t matrix_bytes(std::uint64_t out, std::uint64_t in, const weight_code& code,

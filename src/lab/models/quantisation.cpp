@@ -28,7 +28,7 @@ constexpr std::uint64_t most_group = 65536;
 constexpr module_set head_set = set_of(head);
 constexpr module_set all_modules = layer_modules | set_of(router, embeddings, head);
 /// A scale and an input scale for each weight.
-constexpr weight_code fp8_code{.bits = 8, .scale_bits = 32, .tensor_bytes = 4};
+constexpr weight_code fp8_code{.bits = 8, .scale_bits = 32, .tensor_bytes = 4, .is_fp8 = true};
 
 constexpr weight_code awq_code{
     .bits = 4, .block_rows = 1, .block_columns = 128, .scale_bits = 16, .column_bits = 16};
@@ -44,8 +44,9 @@ constexpr std::pair<std::string_view, weight_code> algorithms[] = {
     {"MXFP8", {.bits = 8, .block_rows = 1, .block_columns = 32, .scale_bits = 8}},
     {"W4A16_AWQ", awq_code},
     {"W4A8_AWQ", awq_code},
-    {"FP8_PB", {.bits = 8, .block_rows = 128, .block_columns = 128, .scale_bits = 32}},
-    {"FP8_PER_CHANNEL", {.bits = 8, .block_rows = 1, .scale_bits = 32}}};
+    {"FP8_PB",
+     {.bits = 8, .block_rows = 128, .block_columns = 128, .scale_bits = 32, .is_fp8 = true}},
+    {"FP8_PER_CHANNEL", {.bits = 8, .block_rows = 1, .scale_bits = 32, .is_fp8 = true}}};
 
 struct part_name {
   module_set modules;
@@ -171,7 +172,7 @@ class quantisation_reader {
       else if (method == "fp8")
         read_fp8();
       else if (method == "fbgemm_fp8")
-        use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32}, layer_modules);
+        use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32, .is_fp8 = true}, layer_modules);
       else if (method.starts_with("awq") || method.starts_with("gptq"))
         read_packed(method.starts_with("awq") ? "AWQ" : "GPTQ");  // a kernel's name may follow
       else if (method.ends_with("auto-round"))
@@ -242,7 +243,11 @@ class quantisation_reader {
       if (block->size() != 2 || (*block)[0] == 0 || (*block)[1] == 0)
         keys_.refuse("weight_block_size", fmt::format("is [{}]", fmt::join(*block, ", ")),
                      "[rows, columns] of 1 or more");
-      code = {.bits = 8, .block_rows = (*block)[0], .block_columns = (*block)[1], .scale_bits = 32};
+      code = {.bits = 8,
+              .block_rows = (*block)[0],
+              .block_columns = (*block)[1],
+              .scale_bits = 32,
+              .is_fp8 = true};
     }
     use("FP8", code, layer_modules);
     // DeepSeek-V4 has experts in MXFP4 beside FP8.
@@ -398,7 +403,7 @@ class quantisation_reader {
     const auto width = weights.need("num_bits", 1, 16);
     const auto strategy = weights.text("strategy").value_or("tensor");
     const bool is_int = weights.text("type").value_or("int") == "int";
-    weight_code code{.bits = width, .scale_bits = plain_.bits};
+    weight_code code{.bits = width, .scale_bits = plain_.bits, .is_fp8 = !is_int && width == 8};
     if (is_int && width < 8) code.word_bits = 32;
     if (is_int && !weights.flag("symmetric", true)) code.zero_bits = width;
     if (const auto* const order = weights.find("actorder"); order != nullptr && *order == "group")

@@ -91,7 +91,8 @@ constexpr auto wishes = std::to_array<wish>({
     coded("bf16", {.bits = 16}),
     {"Q8_0", "Q8_0", {}, {}, {}, {}, {}, "Q8_0"},
     coded("int8", {.bits = 8, .block_rows = 1, .scale_bits = 16}),
-    coded("fp8", {.bits = 8, .block_rows = 128, .block_columns = 128, .scale_bits = 32}),
+    coded("fp8",
+          {.bits = 8, .block_rows = 128, .block_columns = 128, .scale_bits = 32, .is_fp8 = true}),
     {"Q6_K", "Q6_K"},
     {"Q5_1", "Q5_1"},
     {"Q5_K_M", "Q5_K", more_q6, {}, {}, more_q6},
@@ -397,11 +398,6 @@ std::vector<std::uint64_t> expert_bytes(const model_shape& shape) {
   return memory.experts.expert_bytes;
 }
 
-/// MXFP4 as released: the quantiser does not convert it again.
-bool is_mxfp4(const weight_code& code) noexcept {
-  return code.bits == 4 && code.block_columns == 32 && code.scale_bits == 8;
-}
-
 }  // namespace
 
 std::span<const std::string_view> wished_weight_names() noexcept { return wish_names; }
@@ -430,7 +426,8 @@ void wish_weights(std::string_view name, model_shape& shape) {
   const bool is_known = std::exchange(shape.unknown_format, {}).empty();
   const auto before = is_known ? expert_bytes(shape) : std::vector<std::uint64_t>();
   const bool is_mixture = !w.base.empty();
-  const bool stays = is_mixture && is_mxfp4(shape.code(expert_gate));
+  // The quantiser does not convert MXFP4 again.
+  const bool stays = is_mixture && shape.code(expert_gate).is_mxfp4();
   if (stays) w.experts = "MXFP4";
   shape.dtype_bytes = 2;
   shape.codes.fill(shape.plain_code());

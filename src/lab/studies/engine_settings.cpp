@@ -287,20 +287,26 @@ std::string add_sglang(memory_plan& plan) {
   return "";
 }
 
+/// kt-kernel's name of the experts' format; empty: it has none, or the format is unknown.
+std::string_view kt_method_of(const plan_request& r) {
+  const auto& code = r.arithmetic.expert_code;
+  // Sizes by hand, or of other files than the config's, have another format.
+  if (!code || std::abs(r.arithmetic.expert_bits(r.model) - static_cast<double>(code->bits)) >= 0.5)
+    return {};
+  if (*code == weight_code{}) return "BF16";
+  if (code->is_mxfp4()) return "MXFP4";
+  if (!code->is_fp8 || code->block_rows == 0) return {};
+  return code->block_columns == 0 ? "FP8_PERCHANNEL" : "FP8";
+}
+
 /// kt-kernel computes experts on the host, in the checkpoint's own format.
 std::string add_ktransformers(memory_plan& plan) {
   const auto& r = plan.request;
   if (auto why = no_sglang(plan); !why.empty()) return why;
   if (r.model.has_kv() && kv_type_of(r).name == "nvfp4") return no_kv_type(r);
-  if (r.arithmetic.expert_parameters == 0) return "the experts' format is unknown";
-  const auto bits = r.arithmetic.expert_bits(r.model);
-  const char* const method = bits >= 16                 ? "BF16"
-                             : bits >= 8 && bits < 8.4  ? "FP8"
-                             : bits > 4.2 && bits < 4.4 ? "MXFP4"
-                                                        : nullptr;
-  if (method == nullptr)
-    return fmt::format("its line is known for experts in BF16, FP8 and MXFP4, not in {:.2g} bits",
-                       bits);
+  const auto method = kt_method_of(r);
+  if (method.empty())
+    return "its line is known for experts in BF16, MXFP4, and FP8 with scales of blocks or rows";
   const auto all = static_cast<std::uint64_t>(r.model.experts.experts);
   const auto kept = std::min(all, room_of(plan) / r.model.expert_slot_bytes());
   if (kept == all) return "all experts fit the device: sglang alone does the same";
@@ -431,7 +437,9 @@ void add_settings(memory_plan& plan) {
                         : plan.request.arithmetic.expert_bits(plan.request.model);
   plan.notes.push_back(fmt::format(
       "llama.cpp and hotset read {}, a GGUF of the planned bytes{}", printable(plan.request.gguf),
-      bits >= 8 && bits < 8.4 ? ": it has no FP8, so plan again with --weights Q8_0 or less" : ""));
+      bits >= 8 && bits < 8.4
+          ? ": its format of 8 bits is Q8_0, so plan again with --weights Q8_0 or less"
+          : ""));
 }
 
 }  // namespace hotset::lab

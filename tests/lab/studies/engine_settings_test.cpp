@@ -18,6 +18,7 @@
 #include "lab/models/model_description.hpp"
 #include "lab/reports/plan_report.hpp"
 #include "lab/studies/plan.hpp"
+#include "temporary_folder.hpp"
 
 namespace hotset::engine_settings_test {
 namespace {
@@ -70,11 +71,12 @@ const std::map<std::string, std::map<std::string, std::string>>& accepted_flags(
       {"--cpu-offload-gb", number},
       {"--kv-cache-dtype", "fp8_e5m2|fp8_e4m3|bf16|nvfp4"}};
   auto ktransformers = sglang;
-  ktransformers.merge(std::map<std::string, std::string>{{"--kt-method", "BF16|FP8|MXFP4"},
-                                                         {"--kt-weight-path", word},
-                                                         {"--kt-num-gpu-experts", number},
-                                                         {"--kt-cpuinfer", R"([0-9]+|\$\(nproc\))"},
-                                                         {"--kt-threadpool-count", number}});
+  ktransformers.merge(
+      std::map<std::string, std::string>{{"--kt-method", "BF16|FP8|FP8_PERCHANNEL|MXFP4"},
+                                         {"--kt-weight-path", word},
+                                         {"--kt-num-gpu-experts", number},
+                                         {"--kt-cpuinfer", R"([0-9]+|\$\(nproc\))"},
+                                         {"--kt-threadpool-count", number}});
   static const std::map<std::string, std::map<std::string, std::string>> flags = {
       {"llama.cpp",
        {{"-m", word},
@@ -617,6 +619,51 @@ TEST(engine_settings, if_there_is_no_card_the_processor_reads_what_memory_does_n
   request.host_bytes = 80_GiB;
   request.device_bytes = request.usable_host_bytes();
   EXPECT_EQ(lab::make_plan(request).recommended()->engine, "llama.cpp");
+}
+
+/// kt-kernel's format in the line for a small model with this quantization_config; empty: there is no line.
+std::string kt_method_for(const std::string& quantisation) {
+  const support::temporary_folder folder;
+  const auto config = folder.write(
+      "config.json",
+      R"({"model_type":"mixtral","torch_dtype":"bfloat16","hidden_size":2048,"num_hidden_layers":2,
+"vocab_size":10,"num_attention_heads":2,"num_local_experts":64,
+"num_experts_per_tok":2,"intermediate_size":2048)" +
+          quantisation + "}");
+  auto request = request_of(config.string(), 1_GiB + 256_MiB);
+  request.engines = {"ktransformers", "llama.cpp"};
+  const auto plan = lab::make_plan(request);
+  for (const auto& line : plan.settings)
+    if (line.engine == "ktransformers") {
+      check_flags(line.engine, line.text);
+      return flags(line.text).text("--kt-method");
+    }
+  EXPECT_THAT(plan.notes, testing::Contains(HasSubstr("ktransformers left out: its line is known "
+                                                      "for experts in BF16")));
+  return "";
+}
+
+TEST(engine_settings, kt_kernels_method_is_the_experts_format_not_their_bits) {
+  const auto method = [](const std::string& quantisation) {
+    return kt_method_for(R"(,"quantization_config":{"quant_method":)" + quantisation + "}");
+  };
+  const auto grouped = [&](const std::string& weights) {
+    return method(R"("compressed-tensors","config_groups":{"a":{"targets":["Linear"],"weights":{)" +
+                  weights + "}}}");
+  };
+  EXPECT_EQ(kt_method_for(""), "BF16");
+  EXPECT_EQ(method(R"("fp8","weight_block_size":[128,128])"), "FP8");
+  EXPECT_EQ(method(R"("fp8")"), "") << "one scale for a whole tensor";
+  EXPECT_EQ(method(R"("fbgemm_fp8")"), "FP8_PERCHANNEL");
+  EXPECT_EQ(method(R"("modelopt","quant_algo":"FP8_PER_CHANNEL_PER_TOKEN")"), "FP8_PERCHANNEL");
+  EXPECT_EQ(grouped(R"("num_bits":8,"type":"float","strategy":"channel")"), "FP8_PERCHANNEL");
+  EXPECT_EQ(grouped(R"("num_bits":8,"type":"int","strategy":"channel")"), "");
+  EXPECT_EQ(method(R"("gptq","bits":8,"group_size":128)"), "");
+  EXPECT_EQ(method(R"("mxfp4")"), "MXFP4");
+  EXPECT_EQ(method(R"("awq","bits":4,"group_size":64,"zero_point":false)"), "");
+  EXPECT_EQ(method(R"("fp8","weight_block_size":[128,128],"ignored_layers":["model.layers.1"])"),
+            "")
+      << "experts in two formats";
 }
 
 TEST(engine_settings, hotsets_server_has_the_planned_batch_threads_and_cache) {
