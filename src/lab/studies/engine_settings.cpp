@@ -22,6 +22,11 @@
 
 namespace hotset::lab {
 
+std::string larger_device(const plan_request& request, std::uint64_t bytes) {
+  return fmt::format("{} {}", request.is_part_of_host() ? "--host-ram" : "--vram",
+                     at_least_text(request.least_memory(bytes)));
+}
+
 std::uint64_t layer_bytes(const memory_model& model, layer_id layer) {
   return model.experts.bytes_of(layer) * static_cast<std::uint64_t>(model.experts.experts);
 }
@@ -136,11 +141,17 @@ engine_setting own_engine(const memory_plan& plan) {
 }
 
 /// Why an engine that must keep these bytes in host memory cannot; empty: it can.
-std::string too_much_on_host(const plan_request& r, std::uint64_t bytes) {
+std::string too_much_on_host(const memory_plan& plan, std::uint64_t bytes) {
+  const auto& r = plan.request;
   if (r.fits_host(bytes)) return "";
+  const auto experts = r.model.all_expert_bytes();
+  // If the device grows with the host's memory, it is enough that the device holds all experts.
+  const auto least =
+      r.is_unified && r.is_part_of_host()
+          ? r.least_memory(r.device_bytes + experts - std::min(experts, room_of(plan)))
+          : r.least_host_bytes(bytes);
   return fmt::format("it keeps {} in host memory, of which {} may be used; accepted: --host-ram {}",
-                     size_text(bytes), size_text(r.usable_host_bytes()),
-                     at_least_text(r.least_host_bytes(bytes)));
+                     size_text(bytes), size_text(r.usable_host_bytes()), at_least_text(least));
 }
 
 /// Why an engine for checkpoints of Hugging Face cannot serve a model; empty: it can.
@@ -220,14 +231,15 @@ std::string add_vllm(memory_plan& plan) {
   const auto fixed = vllm_fixed_bytes(device);
   const auto more = fixed - device.concurrency * fixed_session_bytes(device);
   if (more > room_of(plan))
-    return fmt::format("its cache has {} beside the sessions' tokens; accepted: --vram {}",
-                       size_text(more), at_least_text(device.device_bytes + more - room_of(plan)));
+    return fmt::format("its cache has {} beside the sessions' tokens; accepted: {}",
+                       size_text(more),
+                       larger_device(plan.request, device.device_bytes + more - room_of(plan)));
   const auto model = device_request(plan.request, 0).model;  // device 0 has the most experts
   const auto host =
       first_layers_on_host(model, room_of(plan) - more, {.on_device = 0, .host_computes = false});
   const auto bytes =
       std::min(host.bytes * plan.request.devices, plan.request.model.all_expert_bytes());
-  if (auto why = too_much_on_host(plan.request, bytes); !why.empty()) return why;
+  if (auto why = too_much_on_host(plan, bytes); !why.empty()) return why;
   // The cache gets what the experts leave; one figure for all devices.
   const auto held = model.all_expert_bytes() - host.bytes;
   const auto left = plan.budget_bytes - more - held;
@@ -279,7 +291,7 @@ std::string add_sglang(memory_plan& plan) {
   const auto host =
       first_layers_on_host(r.model, all_fit ? room_of(plan) : room_of(plan) - copy,
                            {.on_device = 0, .host_computes = false, .copies_all = true});
-  if (auto why = too_much_on_host(r, host.bytes); !why.empty()) return why;
+  if (auto why = too_much_on_host(plan, host.bytes); !why.empty()) return why;
   auto text = sglang_flags(plan);
   if (host.count > 0) text += fmt::format(" --cpu-offload-gb {}", host.bytes / 1_GiB + 1);
   add_line(plan, {.engine = "sglang", .text = std::move(text), .host_bytes = host.bytes},
@@ -311,7 +323,7 @@ std::string add_ktransformers(memory_plan& plan) {
   const auto kept = std::min(all, room_of(plan) / r.model.expert_slot_bytes());
   if (kept == all) return "all experts fit the device: sglang alone does the same";
   const auto bytes = r.model.all_expert_bytes();
-  if (auto why = too_much_on_host(r, bytes); !why.empty()) return why;
+  if (auto why = too_much_on_host(plan, bytes); !why.empty()) return why;
   auto text = fmt::format(
       "{} --kt-method {} --kt-weight-path {} --kt-num-gpu-experts {} "
       "--kt-cpuinfer {} --kt-threadpool-count 1",
@@ -335,7 +347,7 @@ std::string add_transformers(memory_plan& plan) {
   const bool is_paged = !plan.is_all_resident();
   if (is_paged && !plan.can_page()) return "the device has no room for the experts of a token";
   const auto bytes = is_paged ? r.model.all_expert_bytes() : 0;
-  if (auto why = too_much_on_host(r, bytes); !why.empty()) return why;
+  if (auto why = too_much_on_host(plan, bytes); !why.empty()) return why;
   const auto page =
       is_paged ? fmt::format("h.page(m, budget={}, device='cuda'); ", plan.quotas.bytes) : "";
   auto text = fmt::format(
@@ -356,7 +368,7 @@ std::string add_hotset(memory_plan& plan) {
   if (r.concurrency > 1) return "its server decodes one session at a time";
   const auto type = kv_type_of(r);
   if (r.model.has_kv() && type.ggml < 0) return no_kv_type(r);
-  if (auto why = too_much_on_host(r, beside_experts(r, "hotset")); !why.empty()) return why;
+  if (auto why = too_much_on_host(plan, beside_experts(r, "hotset")); !why.empty()) return why;
   auto line = on_processor(plan, "hotset");
   line.text = fmt::format(
       "python -m hotset.llama_cpp.server --model {} --n_ctx {} --n_batch {} --n_ubatch {} "

@@ -21,6 +21,9 @@ namespace hotset::lab {
 /// Bytes of full windows and recurrent state per session, independent of its length.
 [[nodiscard]] std::uint64_t fixed_session_bytes(const plan_request& request) noexcept;
 
+/// "--vram 8GiB or more", by the option that gives a device so many bytes.
+[[nodiscard]] std::string larger_device(const plan_request& request, std::uint64_t bytes);
+
 /// Bytes of host memory that an engine needs beside the experts, if the processor computes.
 [[nodiscard]] std::uint64_t beside_experts(const plan_request& request, std::string_view engine);
 /// A setting without text: the processor computes everything, and experts that memory does not hold are on disk.

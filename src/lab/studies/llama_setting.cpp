@@ -13,7 +13,6 @@
 
 #include "hotset/core/numbers/units.hpp"
 #include "lab/files/shell_word.hpp"
-#include "lab/sizes.hpp"
 #include "lab/studies/engine_settings.hpp"
 #include "lab/studies/kv_types.hpp"
 #include "lab/studies/throughput.hpp"
@@ -171,8 +170,8 @@ std::string add_llama(memory_plan& plan) {
     return "";
   }
   if (layout.least > r.device_bytes)
-    return fmt::format("it pads contexts, and gives devices whole layers; accepted: --vram {}",
-                       at_least_text(layout.least));
+    return fmt::format("it pads contexts, and gives devices whole layers; accepted: {}",
+                       larger_device(r, layout.least));
   const auto common = llama_common(r, layout.blocks);
   placement places{.layers = layout.places};
   if (layout.copies) places.copies_from = copied_from_tokens;

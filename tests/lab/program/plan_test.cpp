@@ -216,18 +216,25 @@ TEST_F(plan_command, plans_unified_memory_and_no_card) {
 
 // Given back, the memory that a refusal names is enough.
 TEST_F(plan_command, a_refusal_names_host_memory_where_the_host_gives_it) {
-  for (const std::string plan :
-       {"plan --model kimi-k2 --gpu none --host-ram ",
-        "plan --model gpt-oss-120b --gpu none --host-ram ",
-        "plan --model gpt-oss-120b --unified --host-ram ",
-        "plan --model qwen3-30b-a3b --context 40000 --unified --host-ram "}) {
-    const auto told = run(plan + "2GiB");
-    EXPECT_EQ(told.code, 3) << told.err;
+  for (const auto& [plan, memory] : std::vector<std::pair<std::string, std::string>>{
+           {"kimi-k2 --gpu none", "2GiB"},
+           {"gpt-oss-120b --gpu none", "2GiB"},
+           {"gpt-oss-120b --unified", "2GiB"},
+           {"qwen3-30b-a3b --context 40000 --unified", "2GiB"},
+           {"qwen3-30b-a3b --engine vllm --unified", "24GiB"},
+           {"deepseek-v2-lite --engine vllm --unified", "24GiB"},
+           {"qwen3-30b-a3b --engine sglang --unified", "24GiB"},
+           {"qwen3-30b-a3b --engine transformers --unified", "24GiB"},
+           {"qwen3-30b-a3b --engine llama.cpp --context 100 --concurrency 1000 --unified",
+            "24GiB"}}) {
+    const auto with = "plan --model " + plan + " --host-ram ";
+    const auto told = run(with + memory);
+    EXPECT_EQ(told.code, 3) << plan << told.err;
     const std::string before = "accepted: --host-ram ";
     const auto at = told.err.find(before);
-    ASSERT_NE(at, std::string::npos) << told.err;
+    ASSERT_NE(at, std::string::npos) << plan << told.err;
     const auto size = told.err.substr(at + before.size());
-    EXPECT_EQ(run(plan + size.substr(0, size.find(' '))).code, 0) << told.err;
+    EXPECT_EQ(run(with + size.substr(0, size.find(' '))).code, 0) << plan << told.err;
   }
 }
 
