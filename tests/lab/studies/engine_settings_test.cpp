@@ -621,16 +621,18 @@ TEST(engine_settings, if_there_is_no_card_the_processor_reads_what_memory_does_n
   EXPECT_EQ(lab::make_plan(request).recommended()->engine, "llama.cpp");
 }
 
-/// kt-kernel's format in the line for a small model with this quantization_config; empty: there is no line.
-std::string kt_method_for(const std::string& quantisation) {
+/// kt-kernel's format in the line for a small model with these keys; empty: there is no line. `expert_bytes`: by hand.
+std::string kt_method_for(const std::string& keys, const std::string& dtype = "bfloat16",
+                          std::uint64_t expert_bytes = 0) {
   const support::temporary_folder folder;
   const auto config = folder.write(
       "config.json",
-      R"({"model_type":"mixtral","torch_dtype":"bfloat16","hidden_size":2048,"num_hidden_layers":2,
-"vocab_size":10,"num_attention_heads":2,"num_local_experts":64,
-"num_experts_per_tok":2,"intermediate_size":2048)" +
-          quantisation + "}");
+      R"({"model_type":"mixtral","hidden_size":2048,"num_hidden_layers":2,"vocab_size":10,
+"num_attention_heads":2,"num_local_experts":64,"num_experts_per_tok":2,"intermediate_size":2048,
+"torch_dtype":")" +
+          dtype + '"' + keys + "}");
   auto request = request_of(config.string(), 1_GiB + 256_MiB);
+  if (expert_bytes > 0) request.model.experts.expert_bytes = {expert_bytes};
   request.engines = {"ktransformers", "llama.cpp"};
   const auto plan = lab::make_plan(request);
   for (const auto& line : plan.settings)
@@ -652,6 +654,8 @@ TEST(engine_settings, kt_kernels_method_is_the_experts_format_not_their_bits) {
                   weights + "}}}");
   };
   EXPECT_EQ(kt_method_for(""), "BF16");
+  EXPECT_EQ(kt_method_for("", "float32"), "");
+  EXPECT_EQ(kt_method_for("", "bfloat16", 12_MiB), "") << "8 bits a parameter by hand";
   EXPECT_EQ(method(R"("fp8","weight_block_size":[128,128])"), "FP8");
   EXPECT_EQ(method(R"("fp8")"), "") << "one scale for a whole tensor";
   EXPECT_EQ(method(R"("fbgemm_fp8")"), "FP8_PERCHANNEL");
